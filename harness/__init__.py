@@ -1,0 +1,1 @@
+"""An experiment harness on pytest: a card goes in, a verdict comes out."""

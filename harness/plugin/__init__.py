@@ -1,0 +1,1 @@
+"""The pytest side: hooks, fixtures, options, progress and reports."""
