@@ -1,0 +1,23 @@
+"""Cards, registrations and scales: what an experiment says, before anything is run.
+
+Knows nothing of pytest, torch or tinker.
+"""
+
+from harness.cards.card import Card, CardArm, Criterion, DecisionRule, GateCheck
+from harness.cards.experiment import Arm, Experiment, Scale
+from harness.cards.loading import load_experiment
+from harness.cards.registration import Kernel, Registration
+
+__all__ = [
+    "Arm",
+    "Card",
+    "CardArm",
+    "Criterion",
+    "DecisionRule",
+    "Experiment",
+    "GateCheck",
+    "Kernel",
+    "Registration",
+    "Scale",
+    "load_experiment",
+]

@@ -1,0 +1,192 @@
+"""The registered card: a JSON file that states an experiment before it is run.
+
+The models follow the cards' own vocabulary key for key. Unknown keys and wrong types are
+errors, because a misspelt key is a rule that silently does not apply.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+
+class Frozen(BaseModel):
+    """Base of every model read from a file: immutable, no unknown keys, no coercion of types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Budget(Frozen):
+    """What the run may cost."""
+
+    gpu_hours: float = Field(gt=0)
+    max_wall_minutes: float = Field(gt=0)
+
+
+class Dataset(Frozen):
+    """Where the training prompts come from."""
+
+    name: str
+    hf_path: str
+    n_examples: int = Field(gt=0)
+    split: str
+
+
+class Evaluation(Frozen):
+    """What is evaluated, and on how many items."""
+
+    benchmark: str
+    metric: str
+    n_examples: int = Field(gt=0)
+    aggregation: str | None = None
+
+
+class Optimizer(Frozen):
+    """The optimizer that the card names."""
+
+    name: Literal["adam"]
+    lr: float = Field(gt=0)
+
+
+class CardArm(Frozen):
+    """One training arm as the card states it."""
+
+    name: str
+    advantage_mode: str
+    group_size: int = Field(gt=0)
+    groups_per_batch: int = Field(gt=0)
+    lr: float = Field(gt=0)
+    seed: int
+    steps: int = Field(gt=0)
+    similarity: str | None = None
+    tau: float | None = Field(default=None, gt=0)
+
+
+class GateCheck(Frozen):
+    """One activation gate: a metric measured on the pilot, and the values that it may take."""
+
+    metric: str
+    measures: str
+    min: float | None = None
+    max: float | None = None
+    one_of: list[str] | None = None
+
+
+class ActivationGate(Frozen):
+    """The gates that show that the treatment really happens."""
+
+    applicable: bool
+    checks: list[GateCheck]
+    reason: str
+
+
+class Criterion(Frozen):
+    """One contrast of a metric between roles, and the margin that it has to clear."""
+
+    id: str
+    metric: str
+    weights: dict[str, float]
+    bounds: tuple[float, float]
+    margin: float
+
+
+class DecisionRule(Frozen):
+    """The registered rule: method, unit, level, criteria."""
+
+    version: int
+    method: str
+    unit: str
+    alpha: float = Field(gt=0, lt=1)
+    estimand: str
+    seeds: list[int]
+    criteria: list[Criterion] = Field(min_length=1)
+
+
+class Tolerance(Frozen):
+    """How far two computations of one quantity may differ."""
+
+    atol: float = Field(ge=0)
+    rtol: float = Field(ge=0)
+    min_cosine: float | None = Field(default=None, le=1)
+
+
+class CorrectnessPath(Frozen):
+    """One computation that must agree with a reference before anything is trained."""
+
+    id: str
+    kind: str
+    baseline_revision: str
+    reference_revision: str
+    tolerances: dict[str, Tolerance]
+
+
+class CorrectnessPreflight(Frozen):
+    """The card's demand that the code computes what the card says."""
+
+    required: bool
+    status: str
+    paths: list[CorrectnessPath]
+
+
+class RestorationArm(Frozen):
+    """What a fresh client of one arm must look like."""
+
+    name: str
+    optimizer: str
+    optimizer_config: dict[str, float]
+
+
+class RestorationGroup(Frozen):
+    """Arms that must start from the same state."""
+
+    arms: list[RestorationArm]
+
+
+class RestorationPreflight(Frozen):
+    """The card's demand that arms start equal."""
+
+    applicable: bool
+    fixed_batch_required: bool
+    groups: list[RestorationGroup]
+    reason: str
+
+
+class GenerationAudit(Frozen):
+    """The card's demand on the data."""
+
+    answer_comparison: str
+    max_eval_overlaps: int = Field(ge=0)
+    max_label_errors: int = Field(ge=0)
+    min_sample_size: int = Field(ge=0)
+    required: bool
+
+
+class Card(Frozen):
+    """A registered experiment card, whole."""
+
+    title: str
+    hypothesis: str
+    method: str
+    command: str
+    baseline: str
+    success_criterion: str
+    training_type: Literal["rl"]
+    base_model: str
+    lora_rank: int = Field(gt=0)
+    batch_size: int = Field(gt=0)
+    steps: int = Field(gt=0)
+    max_seq_len: int = Field(gt=0)
+    budget: Budget
+    dataset: Dataset
+    eval: Evaluation
+    optimizer: Optimizer
+    arms: list[CardArm] | None = None
+    primary_endpoint: str | None = None
+    decision_rule: DecisionRule | None = None
+    activation_gate: ActivationGate | None = None
+    correctness_preflight: CorrectnessPreflight | None = None
+    restoration_preflight: RestorationPreflight | None = None
+    generation_audit: GenerationAudit | None = None
+    experiment_features: dict[str, bool] | None = None
+    feasibility: JsonValue = None
+    feasibility_check: JsonValue = None
+    feasibility_required: bool | None = None

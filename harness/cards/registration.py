@@ -1,0 +1,176 @@
+"""The registration: a sidecar that makes a card's prose executable.
+
+A card may leave a choice open or say it in prose. Its registration settles each such choice with
+a reason, pins what the card leaves unresolved, and lists what the experiment assumes.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from harness.cards.card import Frozen, GateCheck
+
+Role = Literal["treatment", "baseline", "ablation"]
+
+
+class Resolution(Frozen):
+    """The value of something that the card leaves UNRESOLVED."""
+
+    pointer: str = Field(pattern=r"^/")
+    value: str
+    reason: str
+
+
+class Pins(Frozen):
+    """The exact software that the claim speaks of.
+
+    `manifests` maps a package to a file in sha256sum format that lists its every source file;
+    `manifest_sha256` pins that file. `references` maps an independent implementation, as a path
+    in the project, to its sha256. `base_weights_sha256` is checked where the weights can be seen,
+    which is on the embedded engine only.
+    """
+
+    packages: dict[str, str]
+    manifests: dict[str, str]
+    manifest_sha256: dict[str, str]
+    references: dict[str, str]
+    base_weights_sha256: str | None = None
+    resolutions: list[Resolution]
+
+
+class Kernel(Frozen):
+    """Prompt similarity: TF-IDF cosine turned into weights by a softmax with temperature tau."""
+
+    text: Literal["question"]
+    fitted_on: Literal["train_questions"]
+    ngram_range: tuple[int, int]
+    lowercase: bool
+    sublinear_tf: bool
+    stop_words: Literal["english", "none"]
+    tau: float | None = Field(default=None, gt=0)
+
+
+class ArmSpec(Frozen):
+    """How one arm is executed. What is left out is taken from the card's arm of that name."""
+
+    name: str
+    role: Role
+    estimator: Literal["group_mean", "gs1", "uniform_loo"]
+    kernel: Kernel | None = None
+    loss: Literal["importance_sampling", "ppo"] = "importance_sampling"
+    loss_config: dict[str, float] = Field(default_factory=dict)
+    lag: int = Field(default=0, ge=0)
+
+
+class AdamSpec(Frozen):
+    """Adam as sent to the service with every optimizer step."""
+
+    beta1: float = Field(ge=0, lt=1)
+    beta2: float = Field(ge=0, lt=1)
+    eps: float = Field(gt=0)
+    weight_decay: float = Field(ge=0)
+    grad_clip_norm: float = Field(ge=0)
+
+
+class TrainingSpec(Frozen):
+    """What every arm shares while it trains."""
+
+    renderer: str
+    few_shot: Literal["standard", "none"]
+    max_tokens: int = Field(gt=0)
+    temperature: float = Field(gt=0)
+    format_coefficient: float = Field(ge=0)
+    adam: AdamSpec
+    train_mlp: bool
+    train_attn: bool
+    train_unembed: bool
+    data_order_seed: int
+    pilot_steps: int = Field(gt=0)
+    checkpoint_every: int = Field(gt=0)
+
+
+class EvaluationSpec(Frozen):
+    """How the final policy is evaluated."""
+
+    max_tokens: int = Field(gt=0)
+    temperature: float = Field(ge=0)
+    answer: Literal["final_number", "boxed"]
+
+
+class DataPins(Frozen):
+    """sha256 of the data files, or null where the file is made by the run itself."""
+
+    train_sha256: str
+    test_sha256: str
+
+
+class PowerSpec(Frozen):
+    """What the author expects, so that the rule can be examined before the run."""
+
+    expected_effect: float
+    expected_discordance: float = Field(gt=0, le=1)
+    discordances: list[float] = Field(min_length=1)
+
+
+class Forecast(Frozen):
+    """Simulated rewards for the gates that need no model: Bernoulli with a spread of difficulty.
+
+    Each prompt's success rate is drawn from Beta(mean * concentration, (1 - mean) * concentration).
+    """
+
+    reward_mean: float = Field(gt=0, lt=1)
+    reward_concentration: float = Field(gt=0)
+    repeats: int = Field(gt=0)
+    seed: int
+
+
+class Feasibility(Frozen):
+    """What turns measured seconds into the card's budget."""
+
+    gpus: int = Field(ge=0)
+    timed_steps: int = Field(gt=0)
+
+
+class Settled(Frozen):
+    """A question that the card leaves open, its answer, and why."""
+
+    question: str
+    answer: str
+    reason: str
+
+
+class Assumption(Frozen):
+    """What the experiment takes for granted, riskiest first, and the item that checks it."""
+
+    id: str
+    statement: str
+    checked_by: str
+
+
+class Acceptance(Frozen):
+    """A preflight outcome other than a clean pass that the author accepts, with the reason."""
+
+    preflight: str
+    outcome: Literal["unverifiable", "cannot_pass_at_expected_effect", "gate_certain_to_fail"]
+    reason: str
+
+
+class Registration(Frozen):
+    """Everything that the card leaves to be said before the run."""
+
+    version: Literal[1]
+    card: str
+    card_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    task: Literal["gsm8k"]
+    pins: Pins
+    data: DataPins
+    arms: list[ArmSpec] = Field(min_length=2)
+    training: TrainingSpec
+    evaluation: EvaluationSpec
+    power: PowerSpec
+    forecast: Forecast
+    feasibility: Feasibility
+    settled: list[Settled]
+    assumptions: list[Assumption]
+    accepted: list[Acceptance]
+    extra_gates: list[GateCheck] = Field(default_factory=list)
