@@ -1,0 +1,95 @@
+"""What an entry is called: content keys, names, and why a key is not the one that was stored."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from harness.errors import StoreError
+from harness.store.codec import dumps, to_json
+
+_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_MAX_NAME = 200
+_MAX_VALUE = 80
+_SECRET = re.compile(
+    r"token|(.*_)?(api_?key|access_key|private_key|secret(_.*)?|password|passwd|credentials?"
+    # not every *_token is a secret: eos_token and stop_token are ordinary settings
+    r"|authorization|(api|auth|access|bearer|refresh|session|id|hf|hub)_token)"
+)
+
+
+def content_key(parts: Mapping[str, Any]) -> str:
+    """Return the SHA-256 (64 hex digits) of the canonical JSON of `parts`.
+
+    Canonical: keys sorted, no blanks, the shortest decimal that reads back as the same float64.
+    Raises StoreError on NaN or infinity, on a value that is no JSON, and on a key named like a
+    secret, since parts are written to disk in clear text.
+    """
+    text = dumps(plain_parts(parts), "key parts", orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(text).hexdigest()
+
+
+def plain_parts(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `parts` as they are hashed and written: plain JSON, no secrets."""
+    plain: dict[str, Any] = to_json(dict(parts), "key parts")
+    refuse_secrets(plain, "key parts")
+    return plain
+
+
+def check_name(name: str) -> str:
+    """Return `name` if it is safe as a relative path, else raise StoreError in one line."""
+    segments = name.split("/")
+    if len(name) <= _MAX_NAME and all(_SEGMENT.fullmatch(segment) for segment in segments):
+        return name
+    raise StoreError(
+        f"store name {name[: _MAX_NAME + 1]!r} is not safe as a path: use at most {_MAX_NAME} "
+        "letters, digits, '.', '_' or '-', each segment beginning with a letter or digit"
+    )
+
+
+def refuse_secrets(value: object, where: str) -> None:
+    """Raise StoreError if any key in `value` is named like a secret; the value is not shown."""
+    for path in flatten(value):
+        for name in re.split(r"[.\[\]]", path):
+            if _SECRET.fullmatch(_snake_case(name)):
+                raise StoreError(
+                    f"{where} hold {path!r}, which is named like a secret and would be written "
+                    "in clear text: leave it out"
+                )
+
+
+def differences(old: object, new: object) -> list[str]:
+    """Return one phrase per leaf that differs, in the order of the paths."""
+    before, after = flatten(old), flatten(new)
+    phrases = []
+    for path in sorted(before.keys() | after.keys()):
+        if path not in after:
+            phrases.append(f"{path} {_show(before[path])} was removed")
+        elif path not in before:
+            phrases.append(f"{path} {_show(after[path])} was added")
+        elif _show(before[path], limit=None) != _show(after[path], limit=None):
+            phrases.append(f"{path} changed from {_show(before[path])} to {_show(after[path])}")
+    return phrases
+
+
+def flatten(value: object, path: str = "") -> dict[str, object]:
+    """Return the leaves of nested JSON by dotted path, as `arms[0].seed`; {} and [] are leaves."""
+    if isinstance(value, Mapping) and value:
+        children = [(f"{path}.{name}" if path else str(name), v) for name, v in value.items()]
+    elif isinstance(value, list) and value:
+        children = [(f"{path}[{i}]", v) for i, v in enumerate(value)]
+    else:
+        return {path: value}
+    return {leaf: v for child, inner in children for leaf, v in flatten(inner, child).items()}
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").lower()
+
+
+def _show(value: object, limit: int | None = _MAX_VALUE) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"
