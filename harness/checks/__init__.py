@@ -1,0 +1,1 @@
+"""Preflights and gates: small functions from evidence to problems."""

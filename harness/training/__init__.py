@@ -1,0 +1,1 @@
+"""One arm, trained through the Tinker API: the only rooms that import tinker."""
