@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from harness.errors import StoreError
 from harness.store.codec import dumps, to_json
 
@@ -24,18 +22,20 @@ _SECRET = re.compile(
 def content_key(parts: Mapping[str, Any]) -> str:
     """Return the SHA-256 (64 hex digits) of the canonical JSON of `parts`.
 
-    Canonical: keys sorted, no blanks, the shortest decimal that reads back as the same float64.
+    Canonical: keys sorted, no blanks, ASCII, floats as Python's `repr` writes them. The standard
+    library writes it, since its text is the same in every version, and a key has to last.
     Raises StoreError on NaN or infinity, on a value that is no JSON, and on a key named like a
     secret, since parts are written to disk in clear text.
     """
-    text = dumps(plain_parts(parts), "key parts", orjson.OPT_SORT_KEYS)
-    return hashlib.sha256(text).hexdigest()
+    text = json.dumps(plain_parts(parts), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def plain_parts(parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return `parts` as they are hashed and written: plain JSON, no secrets."""
     plain: dict[str, Any] = to_json(dict(parts), "key parts")
     refuse_secrets(plain, "key parts")
+    dumps(plain, "key parts")  # raises on what could not be written beside the entry
     return plain
 
 
