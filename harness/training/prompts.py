@@ -64,7 +64,7 @@ class Prompter:
 
 
 def prompter(tokenizer_source: str, training: TrainingSpec) -> Prompter:
-    """A prompter whose tokenizer is the one that the service names for its model."""
+    """A prompter on the tokenizer of a folder or a hub's model name."""
     from tinker_cookbook.renderers import get_renderer
     from tinker_cookbook.tokenizer_utils import get_tokenizer
 

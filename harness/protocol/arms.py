@@ -1,0 +1,265 @@
+"""Pilot, training and evaluation of all arms, each produced once whatever the number of workers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cards import Arm, Experiment
+from harness.checks.gates import PilotEvidence
+from harness.methods.beff import pilot_noise_ratio
+from harness.protocol.budget import Clock, read_clock, refuse_overspending, wall_seconds
+from harness.protocol.progress import progress_folder, write_progress
+from harness.protocol.services import Service
+from harness.protocol.stages import ArmSummary, Progress
+from harness.store import Entry, RunStore, produce_all
+from harness.tasks.gsm8k import Task
+from harness.training.identity import arm_parts, base_parts, evaluation_parts
+from harness.training.records import Checkpoint, ItemRow, StepRecord
+from harness.training.streams import data_order
+
+if TYPE_CHECKING:
+    import tinker
+
+    from harness.training.loop import ArmContext, ArmState
+    from harness.training.prompts import Prompter
+
+TRAINING_VERSION = 1
+"""Part of every arm's content key: raised when the same settings would train differently."""
+
+EVALUATION_VERSION = 1
+"""Part of every evaluation's content key: raised when the same response would grade differently."""
+
+
+@dataclass
+class ArmKeeper:
+    """The arms of one experiment: entries in the store, live clients in this process."""
+
+    experiment: Experiment
+    store: RunStore
+    service: Service
+    task: Callable[[], Task]
+    runs_dir: Path
+    run_id: str
+    retrain: bool
+    _states: dict[str, ArmState] = field(default_factory=dict)
+
+    def pilot(self) -> None:
+        """Take every arm to the end of its pilot, unless it is there."""
+        steps = self.experiment.registration.training.pilot_steps
+        entries = {self.entry(arm).key: arm for arm in self.experiment.arms}
+        produce_all(
+            [self.entry(arm) for arm in self.experiment.arms],
+            lambda entry: self._advance(entries[entry.key], steps),
+            run=self.run_id,
+            done=lambda entry: _updates(entry) >= steps,
+            retrain=self.retrain,
+        )
+
+    def train(self) -> None:
+        """Take every arm to its end and evaluate it, and evaluate the base model.
+
+        A worker that takes an evaluation trains its arm first, so two workers train two arms.
+        """
+        policies: list[Arm | None] = [*self.experiment.arms, None]
+        evaluations = {self.evaluation_entry(arm).key: arm for arm in policies}
+        produce_all(
+            [self.evaluation_entry(arm) for arm in policies],
+            lambda entry: self._evaluate(entry, evaluations[entry.key]),
+            run=self.run_id,
+            retrain=self.retrain,
+        )
+
+    def pilot_evidence(self) -> PilotEvidence:
+        """What the pilot executed: the stored records of every arm's first steps."""
+        steps = self.experiment.registration.training.pilot_steps
+        return {arm.name: _records(self.entry(arm), steps) for arm in self.experiment.arms}
+
+    def pilot_notes(self) -> tuple[str, ...]:
+        """B_eff of the uniform and of the kernel baseline on the pilot's rollouts."""
+        from harness.training.estimators import estimator
+
+        notes = []
+        train = self.task().train
+        steps = self.experiment.registration.training.pilot_steps
+        for arm in self.experiment.arms:
+            if arm.kernel is None:
+                continue
+            weigh = estimator(arm, [problem.question for problem in train])
+            ratios = []
+            for record in _records(self.entry(arm), steps):
+                prompts = [train[group["prompt"]] for group in record["groups"]]
+                rewards_P = [group["rewards_G"][0] for group in record["groups"]]
+                ratios.append(pilot_noise_ratio(rewards_P, weigh.weights(prompts)))
+            notes.append(
+                f"B_eff (ours, diagnostic) of {arm.name} on {len(ratios)} pilot steps: "
+                f"V(uniform leave-one-out) / V(kernel) = {math.fsum(ratios) / len(ratios):.4f}; "
+                "above 1 the kernel is the better baseline. One rollout a prompt does not identify "
+                "the oracle's V*, so neither rho_s nor B_eff itself is known"
+            )
+        return tuple(notes)
+
+    def summary(self, arm: Arm) -> ArmSummary:
+        """What an arm did, counted from its stored steps."""
+        entry, evaluation = self.entry(arm), self.evaluation_entry(arm)
+        records = _records(entry, arm.steps)
+        rows = self.rows(arm) if evaluation.is_complete else {}
+        return ArmSummary(
+            name=arm.name,
+            steps=len(records),
+            rollouts=sum(len(group["rewards_G"]) for r in records for group in r["groups"]),
+            planned_steps=arm.steps,
+            planned_rollouts=arm.steps * arm.rollouts_per_step,
+            accuracy=sum(rows.values()) / len(rows) if rows else None,
+            n_items=len(rows),
+            wall_seconds=wall_seconds([*read_clock(entry), *read_clock(evaluation)]),
+            final_reward=records[-1]["metrics"]["reward"] if records else math.nan,
+        )
+
+    def rows(self, arm: Arm | None) -> dict[str, float]:
+        """Score by item id of an evaluated arm, or of the base model (None)."""
+        rows: list[ItemRow] = self.evaluation_entry(arm).read("rows")
+        return {row["item_id"]: float(row["correct"]) for row in rows}
+
+    def attempts(self) -> int:
+        """How many runs have started to train an arm of this experiment."""
+        return len({a.run for arm in self.experiment.arms for a in self.entry(arm).attempts()})
+
+    def entry(self, arm: Arm) -> Entry:
+        """Where an arm's steps are kept."""
+        return self.store.entry(f"arm/{arm.name}", self._arm_parts(arm))
+
+    def evaluation_entry(self, arm: Arm | None) -> Entry:
+        """Where the rows of an arm, or of the base model, are kept."""
+        if arm is None:
+            policy = base_parts(self.experiment, self.service.identity())
+        else:
+            policy = self._arm_parts(arm)
+        name = "base" if arm is None else arm.name
+        parts = evaluation_parts(self.experiment, policy, EVALUATION_VERSION)
+        return self.store.entry(f"evaluation/{name}", parts)
+
+    def _arm_parts(self, arm: Arm) -> dict[str, object]:
+        return arm_parts(self.experiment, arm, self.service.identity(), TRAINING_VERSION)
+
+    def _advance(self, arm: Arm, steps: int) -> None:
+        """Train an arm up to `steps` updates. The entry's lock is held."""
+        from harness.training.loop import train_until
+
+        entry, clock = self.entry(arm), Clock(self.entry(arm))
+        live = _LiveLine(self.runs_dir, self.experiment, arm.name, "training", arm.steps)
+
+        def after_step(record: StepRecord) -> None:
+            clock.tick()
+            live.step(record)
+
+        state = self._states.pop(arm.name, None)
+        if state is not None and state.version != _updates(entry):
+            state = None  # another process took the arm further
+        context = self._context(arm, after_step)
+        self._states[arm.name] = self.service.run(train_until(context, state, steps))
+
+    def _finish(self, arm: Arm) -> None:
+        """Train an arm to its end and keep its final sampler. The entry's lock is held."""
+        self._advance(arm, arm.steps)
+        saved = self.service.run(_save_sampler(self._states.pop(arm.name).client))
+        self.entry(arm).finish({"sampler_path": saved})
+
+    def _evaluate(self, entry: Entry, arm: Arm | None) -> None:
+        """Evaluate one policy, trained first if need be. The evaluation's lock is held."""
+        from harness.training.evaluate import evaluate
+
+        client = self.service.client()
+        if arm is None:
+            sampler = client.create_sampling_client(base_model=self.experiment.card.base_model)
+        else:
+            produce_all([self.entry(arm)], lambda _: self._finish(arm), run=self.run_id)
+            path = self.entry(arm).summary()["sampler_path"]
+            sampler = client.create_sampling_client(model_path=path)
+        self._refuse_overspending()
+        clock, items = Clock(entry), self.task().test
+        name = "base model" if arm is None else arm.name
+        live = _LiveLine(self.runs_dir, self.experiment, name, "evaluation", len(items))
+        spec = self.experiment.registration.evaluation
+        rows = self.service.run(evaluate(sampler, self._prompter(), spec, items, live.item))
+        clock.tick()
+        entry.publish("rows", rows)
+        entry.finish({"accuracy": sum(row["correct"] for row in rows) / len(rows)})
+
+    def _context(self, arm: Arm, after_step: Callable[[StepRecord], None]) -> ArmContext:
+        from harness.training.estimators import estimator
+        from harness.training.loop import ArmContext
+
+        train = self.task().train
+        return ArmContext(
+            arm=arm,
+            registration=self.experiment.registration,
+            base_model=self.experiment.card.base_model,
+            lora_rank=self.experiment.card.lora_rank,
+            train=train,
+            order=data_order(self.experiment.registration.training.data_order_seed, len(train)),
+            service=self.service.client(),
+            prompter=self._prompter(),
+            estimator=estimator(arm, [problem.question for problem in train]),
+            entry=self.entry(arm),
+            before_step=self._refuse_overspending,
+            after_step=after_step,
+        )
+
+    def _prompter(self) -> Prompter:
+        return self.service.prompter()
+
+    def _refuse_overspending(self) -> None:
+        policies = [*self.experiment.arms, None]
+        entries = [self.entry(arm) for arm in self.experiment.arms]
+        entries += [self.evaluation_entry(arm) for arm in policies]
+        refuse_overspending(self.experiment.card.budget, entries)
+
+
+class _LiveLine:
+    """Keeps one arm's line up to date."""
+
+    def __init__(
+        self, runs_dir: Path, experiment: Experiment, arm: str, stage: str, steps: int
+    ) -> None:
+        self._folder = progress_folder(runs_dir, experiment.id, experiment.scale.name)
+        self._arm, self._stage, self._steps = arm, stage, steps
+        self._started = self._last = time.monotonic()
+        self._first_step: int | None = None
+
+    def step(self, record: StepRecord) -> None:
+        """A training step is done."""
+        seconds, metrics = sum(record["seconds"].values()), record["metrics"]
+        left = (self._steps - record["step"] - 1) * seconds
+        self._write(record["step"] + 1, metrics["reward"], metrics["tokens"] / seconds, left)
+
+    def item(self, done: int, tokens: int) -> None:
+        """An item is evaluated."""
+        if done % 64 and done != self._steps:
+            return
+        spent = time.monotonic() - self._started
+        self._write(done, math.nan, tokens / spent, spent / done * (self._steps - done))
+
+    def _write(self, step: int, reward: float, rate: float, left: float) -> None:
+        line = Progress(self._arm, self._stage, step, self._steps, reward, rate, left)
+        write_progress(self._folder, line)
+
+
+async def _save_sampler(client: tinker.TrainingClient) -> str:
+    saved = await (await client.save_weights_for_sampler_async("final")).result_async()
+    return saved.path
+
+
+def _updates(entry: Entry) -> int:
+    """How many updates an arm can go on from, as its checkpoint says."""
+    checkpoint: Checkpoint | None = entry.read("checkpoint")
+    return 0 if checkpoint is None else checkpoint["version"]
+
+
+def _records(entry: Entry, steps: int) -> list[StepRecord]:
+    stored = (entry.read_step(step) for step in entry.steps() if step < steps)
+    return [record for record in stored if record is not None]

@@ -1,0 +1,42 @@
+"""The data of a scale: generated word problems, or a folder with the GSM8K files."""
+
+from pathlib import Path
+
+from harness.cards import Experiment
+from harness.errors import DataError
+from harness.tasks.gsm8k import Task, load_task
+
+
+def experiment_task(experiment: Experiment, runs_dir: Path, data_dir: Path | None) -> Task:
+    """The train and test splits that the experiment names, counted and hashed.
+
+    Raises:
+        DataError: no folder was given, a file is missing or truncated, or its hash is not the
+            registered one.
+    """
+    if experiment.scale.data == "embedded":
+        from harness.embedded import write_splits
+
+        folder = runs_dir / "data"
+        write_splits(folder)
+    elif data_dir is None:
+        raise DataError(
+            "scale full needs the GSM8K files: give a folder with train.jsonl and test.jsonl "
+            "by --gsm8k-dir or HARNESS_GSM8K_DIR"
+        )
+    else:
+        folder = data_dir
+    task = load_task(folder, experiment.card)
+    pinned = experiment.registration.data
+    problems = [
+        f"{folder / name}: sha256 {found[:12]} is not the registered {expected[:12]}; "
+        "use the registered file"
+        for name, found, expected in (
+            ("train.jsonl", task.train_sha256, pinned.train_sha256),
+            ("test.jsonl", task.test_sha256, pinned.test_sha256),
+        )
+        if found != expected
+    ]
+    if problems:
+        raise DataError("\n".join(problems))
+    return task

@@ -1,0 +1,179 @@
+"""One experiment, taken from preflight to verdict: every stage is produced once and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from harness.cards import Experiment, GateCheck, load_experiment
+from harness.cards.consistency import gates_of
+from harness.checks import PREFLIGHTS, gates
+from harness.checks.finding import Finding, GateFinding
+from harness.decisions import Criterion, Outcome, decide, diagnostics
+from harness.errors import CardError
+from harness.protocol import preflights
+from harness.protocol.arms import ArmKeeper
+from harness.protocol.data import experiment_task
+from harness.protocol.progress import read_progress
+from harness.protocol.services import Service
+from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun, Progress
+from harness.store import RunStore, produce_all
+from harness.tasks.gsm8k import Task
+
+
+def open_run(
+    card_path: Path,
+    *,
+    scale: str,
+    runs_dir: Path,
+    retrain: bool,
+    data_dir: Path | None,
+    controller_pid: int,
+    run_id: str,
+) -> ExperimentRun:
+    """Open a card's run; nothing is produced, and no service is asked, until a stage is.
+
+    Args:
+        card_path: the card's JSON file.
+        scale: `embedded`, `full`, or the path of a scale file.
+        runs_dir: the folder of the run store.
+        retrain: train again what earlier runs have stored.
+        data_dir: the folder with the GSM8K files, for scales that use them.
+        controller_pid: the process whose end ends the embedded engine.
+        run_id: the same for all workers of one pytest run.
+
+    Raises:
+        CardError: card, registration or scale can't be read or do not fit together.
+        StoreError: the run store can't be opened.
+    """
+    experiment = load_experiment(card_path, scale)
+    return CardRun(experiment, card_path, runs_dir, retrain, data_dir, controller_pid, run_id)
+
+
+class CardRun:
+    """The protocol of a card at a scale, over one run store."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        card_path: Path,
+        runs_dir: Path,
+        retrain: bool,
+        data_dir: Path | None,
+        controller_pid: int,
+        run_id: str,
+    ) -> None:
+        self.experiment = experiment
+        self.preflights = PREFLIGHTS
+        self.gates = tuple(check.metric for check in _gate_checks(experiment))
+        rule = experiment.card.decision_rule
+        self.criteria = tuple(criterion.id for criterion in rule.criteria) if rule else ()
+        self._card_path = card_path
+        self._runs_dir = runs_dir
+        self._data_dir = data_dir
+        self._run_id = run_id
+        self._store = RunStore(runs_dir)
+        self._service = Service(experiment, runs_dir, controller_pid)
+        self._retrain = retrain
+
+    @cached_property
+    def _task(self) -> Task:
+        return experiment_task(self.experiment, self._runs_dir, self._data_dir)
+
+    @cached_property
+    def _arms(self) -> ArmKeeper:
+        return ArmKeeper(
+            self.experiment,
+            self._store,
+            self._service,
+            lambda: self._task,
+            self._runs_dir,
+            self._run_id,
+            self._retrain,
+        )
+
+    def preflight(self, id: str) -> Finding:
+        """One preflight: its evidence is collected once and checked each time."""
+        flight = preflights.FLIGHTS[id]
+        context = preflights.Context(
+            self.experiment, self._card_path, lambda: self._task, self._service
+        )
+        if not flight.kept:
+            return flight.check(flight.collect(context), self.experiment)
+        entry = self._store.entry(f"preflight/{id}", preflights.parts(flight, context))
+        produce_all(
+            [entry],
+            lambda entry: entry.finish(flight.collect(context)),
+            run=self._run_id,
+            retrain=self._retrain,
+        )
+        return flight.check(entry.summary(), self.experiment)
+
+    def pilot(self) -> None:
+        """The first steps of every arm."""
+        self._arms.pilot()
+
+    def gate(self, metric: str) -> GateFinding:
+        """One activation gate, measured on the pilot's stored rollouts."""
+        check = next(check for check in _gate_checks(self.experiment) if check.metric == metric)
+        return gates.check_gate(check, self._arms.pilot_evidence(), self.experiment)
+
+    def pilot_notes(self) -> tuple[str, ...]:
+        """Diagnostics of the pilot that decide nothing, such as B_eff."""
+        return self._arms.pilot_notes()
+
+    def train(self) -> None:
+        """Every arm to its last step, and every evaluation."""
+        self._arms.train()
+
+    def arm(self, name: str) -> ArmSummary:
+        """What a trained arm did, counted from its stored steps."""
+        return self._arms.summary(self.experiment.arm(name))
+
+    def base(self) -> BaseSummary:
+        """The base model's evaluation."""
+        rows = self._arms.rows(None)
+        return BaseSummary(sum(rows.values()) / len(rows), len(rows))
+
+    def outcome(self, criterion: str) -> Outcome:
+        """The registered rule applied to one criterion."""
+        return decide(self._criterion(criterion), self._scores(), self._item_ids())
+
+    def diagnostics(self) -> tuple[str, ...]:
+        """Lines that were not used for the verdict."""
+        scores = self._scores()
+        lines: list[str] = []
+        for id in self.criteria:
+            lines.extend(diagnostics.lines(self._criterion(id), scores, self._item_ids()))
+        return tuple(lines)
+
+    def progress(self) -> tuple[Progress, ...]:
+        """Where the arms are now, from any process; never waits."""
+        return read_progress(self._runs_dir, self.experiment.id, self.experiment.scale.name)
+
+    def attempts(self) -> int:
+        """How many runs have started to train this experiment."""
+        return self._arms.attempts()
+
+    def close(self) -> None:
+        """Release what this process holds."""
+        self._service.close()
+
+    def _criterion(self, id: str) -> Criterion:
+        rule = self.experiment.card.decision_rule
+        if rule is None:
+            raise CardError(f"{self.experiment.id}: no decision rule is registered; add one")
+        stated = next(criterion for criterion in rule.criteria if criterion.id == id)
+        return Criterion.from_card(stated, rule)
+
+    def _scores(self) -> Mapping[str, Mapping[str, float]]:
+        roles = [arm for arm in self.experiment.arms if arm.role in ("treatment", "baseline")]
+        return {arm.role: self._arms.rows(arm) for arm in roles}
+
+    def _item_ids(self) -> Sequence[str]:
+        return [problem.id for problem in self._task.test]
+
+
+def _gate_checks(experiment: Experiment) -> list[GateCheck]:
+    return [*gates_of(experiment.card), *experiment.registration.extra_gates]

@@ -1,0 +1,96 @@
+"""Which service trains, and the one connection that a process holds to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from harness.cards import Experiment
+from harness.errors import ServiceUnreachable
+from harness.training.embedded_service import start_or_join, watched
+from harness.training.identity import service_identity
+from harness.training.service import ServiceAddress, connect, probe, remote_address
+
+if TYPE_CHECKING:
+    import tinker
+
+    from harness.training.prompts import Prompter
+
+T = TypeVar("T")
+
+
+class Service:
+    """The service of one run: found when it is first needed, connected once.
+
+    With TINKER_BASE_URL set that service trains, at every scale. Else the embedded scale starts its
+    own engine.
+    """
+
+    def __init__(self, experiment: Experiment, runs_dir: Path, controller: int) -> None:
+        self._experiment = experiment
+        self._folder = runs_dir / "engine"
+        self._controller = controller
+        self._remote = remote_address(dict(os.environ))
+        self._address: ServiceAddress | None = None
+        self._client: tinker.ServiceClient | None = None
+        self._prompter: Prompter | None = None
+        self._runner = asyncio.Runner()
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the embedded engine serves this run."""
+        return self._remote is None and self._experiment.scale.service == "embedded"
+
+    def identity(self) -> dict[str, object]:
+        """What stored results depend on; starts nothing."""
+        return service_identity(self._experiment, self._remote)
+
+    def client(self) -> tinker.ServiceClient:
+        """The SDK's client.
+
+        Raises:
+            ServiceUnreachable: the service does not answer, or none is given.
+            ServiceRefused: it answers, but refuses the key or lacks the model.
+        """
+        if self._client is None:
+            self._address = self._find()
+            probe(self._address, self._experiment.card.base_model)
+            self._client = connect(self._address)
+        return self._client
+
+    def prompter(self) -> Prompter:
+        """Builds prompts with the tokenizer of the model that is trained."""
+        if self._prompter is None:
+            from harness.embedded import MODEL_DIR, MODEL_NAME
+            from harness.training.prompts import prompter
+
+            model = self._experiment.card.base_model
+            source = str(MODEL_DIR) if model == MODEL_NAME else model
+            self._prompter = prompter(source, self._experiment.registration.training)
+        return self._prompter
+
+    def run(self, work: Awaitable[T]) -> T:
+        """Do asynchronous work on this process's loop, and stop if the embedded engine dies."""
+        assert self._address is not None, "ask for the client first"
+        return self._runner.run(watched(work, self._address, self._folder))
+
+    def close(self) -> None:
+        """Let the loop go; the engine ends with the controlling process."""
+        self._runner.close()
+
+    def _find(self) -> ServiceAddress:
+        if self._remote is not None:
+            return self._remote
+        scale = self._experiment.scale
+        if scale.service != "embedded":
+            raise ServiceUnreachable(
+                f"scale {scale.name} needs a Tinker-compatible service: set TINKER_BASE_URL and "
+                "TINKER_API_KEY, or run with --scale embedded"
+            )
+        from harness.embedded import MODEL_DIR
+
+        model = self._experiment.card.base_model
+        return start_or_join(self._folder, MODEL_DIR, model, self._controller)

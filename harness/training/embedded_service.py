@@ -1,0 +1,145 @@
+"""The embedded engine as a process of its own, shared by all workers of a run.
+
+The first worker that needs it starts it, under a lock; the others find its address. It ends itself
+when the controlling pytest process is gone, however that ended. Checkpoints live in its state
+folder and outlive it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import filelock
+import httpx
+import orjson
+
+from harness.errors import ServiceDied, ServiceUnreachable
+from harness.store.files import write_atomic
+from harness.training.service import EMBEDDED_KEY, ServiceAddress
+
+START_SECONDS = 60.0
+WATCH_SECONDS = 1.0
+
+T = TypeVar("T")
+
+
+def start_or_join(
+    folder: Path, model_dir: Path, model_name: str, controller: int
+) -> ServiceAddress:
+    """The address of the running engine of this folder, started if there is none.
+
+    Args:
+        folder: holds `address.json`, `engine.log`, the lock and the engine's state.
+        model_dir: the base model's folder.
+        model_name: the name under which it is served.
+        controller: the process whose end ends the engine.
+
+    Raises:
+        ServiceUnreachable: it did not serve within START_SECONDS; its log's last line is quoted.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(folder / "start.lock", fallback_to_soft=False):
+        url = _running(folder)
+        if url is None:
+            url = _start(folder, model_dir, model_name, controller)
+    return ServiceAddress(url, "embedded", EMBEDDED_KEY)
+
+
+def answers(base_url: str) -> bool:
+    """Whether something listens at that address."""
+    parts = urlsplit(base_url)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+async def watched(work: Awaitable[T], address: ServiceAddress, folder: Path) -> T:
+    """Do `work`, and stop as soon as the embedded engine is gone.
+
+    The SDK would go on retrying a dead port for minutes. A remote service is left to the SDK, whose
+    retries are meant for it.
+
+    Raises:
+        ServiceDied: the engine stopped listening while `work` was under way.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        while True:
+            done, _ = await asyncio.wait({task}, timeout=WATCH_SECONDS)
+            if done:
+                return task.result()
+            if address.kind == "embedded" and not await asyncio.to_thread(
+                answers, address.base_url
+            ):
+                raise ServiceDied(
+                    f"the embedded engine at {address.base_url} stopped; run again, the run "
+                    f"resumes at the last checkpoint (its log: {folder / 'engine.log'})"
+                )
+    finally:
+        task.cancel()
+
+
+def _running(folder: Path) -> str | None:
+    try:
+        url = str(orjson.loads((folder / "address.json").read_bytes())["url"])
+    except (OSError, orjson.JSONDecodeError, KeyError):
+        return None
+    try:
+        # another program may listen on a port that an earlier engine had
+        health = httpx.get(f"{url}/api/v1/healthz", timeout=5, trust_env=False)
+        return url if health.status_code == 200 else None
+    except httpx.HTTPError:
+        return None
+
+
+def _start(folder: Path, model_dir: Path, model_name: str, controller: int) -> str:
+    command = [sys.executable, "-m", "harness.engine"]
+    command += ["--base-model", str(model_dir), "--model-name", model_name]
+    command += ["--state", str(folder / "state"), "--exit-with", str(controller)]
+    log = folder / "engine.log"
+    output = folder / f"stdout-{os.getpid()}"
+    with log.open("ab") as errors, output.open("wb") as stdout:
+        # a session of its own: Ctrl-C reaches pytest, which ends the engine when it is done
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=errors, start_new_session=True
+        )
+    try:
+        url = _first_line(process, output, log)
+    finally:
+        output.unlink(missing_ok=True)
+    write_atomic(folder / "address.json", orjson.dumps({"url": url, "pid": process.pid}))
+    return url
+
+
+def _first_line(process: subprocess.Popen[bytes], output: Path, log: Path) -> str:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        text = output.read_text()
+        if text.endswith("\n"):
+            return text.strip()
+        if process.poll() is not None:
+            raise ServiceUnreachable(
+                f"the embedded engine ended with exit code {process.returncode} before it served: "
+                f"{_last_line(log)} (its log: {log})"
+            )
+        time.sleep(0.05)
+    process.kill()
+    raise ServiceUnreachable(
+        f"the embedded engine did not serve within {START_SECONDS:g} s; see its log {log}"
+    )
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no log"

@@ -1,0 +1,225 @@
+"""One arm, trained: the loop, readable top to bottom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.cards import Arm, Registration
+from harness.errors import DataError
+from harness.store import Entry
+from harness.training.datums import step_data
+from harness.training.estimators import Estimate, Estimator, refuse_bad_rewards
+from harness.training.prompts import Prompter
+from harness.training.records import Checkpoint, GroupRecord, StepRecord
+from harness.training.rollouts import SampledGroup, sample_step
+from harness.training.snapshots import Snapshots
+from harness.training.step_metrics import step_metrics
+
+if TYPE_CHECKING:
+    import tinker
+
+    from harness.tasks.gsm8k import Problem
+
+@dataclass(frozen=True)
+class ArmContext:
+    """All that one arm's training needs.
+
+    `order` is the fixed order of the train split; `before_step` is asked before each step and
+    raises to stop the run there, with the state kept.
+    """
+
+    arm: Arm
+    registration: Registration
+    base_model: str
+    lora_rank: int
+    train: Sequence[Problem]
+    order: Sequence[int]
+    service: tinker.ServiceClient
+    prompter: Prompter
+    estimator: Estimator
+    entry: Entry
+    before_step: Callable[[], None]
+    after_step: Callable[[StepRecord], None]
+
+
+@dataclass
+class ArmState:
+    """A training client after `version` updates."""
+
+    client: tinker.TrainingClient
+    snapshots: Snapshots
+    version: int
+    model: str
+
+
+async def train_until(context: ArmContext, state: ArmState | None, steps: int) -> ArmState:
+    """Take an arm from where it is to `steps` updates; a checkpoint stands at the end.
+
+    A step counts once: its record is keyed by its number, and a resumed arm starts at its last
+    checkpoint and repeats what came after with the same seeds.
+
+    Args:
+        context: the arm and what it needs.
+        state: the live client of an earlier call, or None to resume or start.
+        steps: how many updates the arm has when this returns.
+
+    Raises:
+        DataError: the train split has fewer prompts than the arm consumes.
+        RunError: a reward is not a finite number.
+        BudgetExceeded: from `before_step`.
+    """
+    _refuse_too_few_prompts(context)
+    if state is None:
+        state = await open_arm(context)
+    while state.version < steps:
+        try:
+            context.before_step()
+        except Exception:
+            await save_checkpoint(context, state)
+            raise
+        record = await run_step(context, state)
+        context.entry.publish_step(record["step"], record)
+        context.after_step(record)
+        if state.version % context.registration.training.checkpoint_every == 0:
+            await save_checkpoint(context, state)
+    await save_checkpoint(context, state)
+    return state
+
+
+async def open_arm(context: ArmContext) -> ArmState:
+    """The arm's client: restored from its last checkpoint, else fresh from its init seed."""
+    spec, snapshots = context.registration.training, Snapshots(context.service, context.arm.lag)
+    checkpoint: Checkpoint | None = context.entry.read("checkpoint")
+    if checkpoint is None:
+        client = await context.service.create_lora_training_client_async(
+            context.base_model,
+            rank=context.lora_rank,
+            seed=context.arm.seed,
+            train_mlp=spec.train_mlp,
+            train_attn=spec.train_attn,
+            train_unembed=spec.train_unembed,
+        )
+        version = 0
+    else:
+        client = await context.service.create_training_client_from_state_with_optimizer_async(
+            checkpoint["state_path"]
+        )
+        await snapshots.restore(checkpoint["snapshots"])
+        version = checkpoint["version"]
+    info = await client.get_info_async()
+    await snapshots.save(client, version)
+    return ArmState(client, snapshots, version, info.model_data.model_name or "")
+
+
+async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
+    """Sample, grade, estimate, update, save the next snapshot: one optimizer step."""
+    step, started = state.version, time.perf_counter()
+    prompts = step_prompts(context, step)
+    sampled_version, sampler = state.snapshots.sampler(step)
+    groups = await sample_step(sampler, context.prompter, context.arm, step, prompts)
+    sampled = time.perf_counter()
+
+    rewards_P_G = [group.rollouts.get_total_rewards() for group in groups]
+    refuse_bad_rewards(context.arm.name, step, [index for index, _ in prompts], rewards_P_G)
+    estimate = context.estimator.estimate([problem for _, problem in prompts], rewards_P_G)
+    data_D = step_data([group.rollouts for group in groups], estimate.advantages_P_G)
+
+    # both requests are under way before either is awaited
+    update = await state.client.forward_backward_async(
+        data_D, context.arm.loss, dict(context.arm.loss_config) or None
+    )
+    optimizer = await state.client.optim_step_async(adam_params(context))
+    forward, stepped = await update.result_async(), await optimizer.result_async()
+    state.version += 1
+    trained = time.perf_counter()
+    await state.snapshots.save(state.client, state.version)
+
+    records = group_records(groups, estimate, forward)
+    return StepRecord(
+        step=step,
+        version=step,
+        sampled_version=sampled_version,
+        model=state.model,
+        groups=records,
+        kernel=estimate.kernel,
+        metrics=step_metrics(records, forward.metrics, stepped.metrics or {}),
+        seconds={
+            "sample": sampled - started,
+            "train": trained - sampled,
+            "snapshot": time.perf_counter() - trained,
+        },
+    )
+
+
+def step_prompts(context: ArmContext, step: int) -> list[tuple[int, Problem]]:
+    """The prompts of a step: the next stretch of the fixed order, as (index, problem)."""
+    n = context.arm.groups_per_batch
+    return [(index, context.train[index]) for index in context.order[step * n : (step + 1) * n]]
+
+
+def adam_params(context: ArmContext) -> tinker.AdamParams:
+    """Adam as it is sent with every update."""
+    import tinker
+
+    adam = context.registration.training.adam
+    return tinker.AdamParams(
+        learning_rate=context.arm.learning_rate,
+        beta1=adam.beta1,
+        beta2=adam.beta2,
+        eps=adam.eps,
+        weight_decay=adam.weight_decay,
+        grad_clip_norm=adam.grad_clip_norm,
+    )
+
+
+async def save_checkpoint(context: ArmContext, state: ArmState) -> None:
+    """Save weights and optimizer on the service, then say so in the store: the path comes last."""
+    known: Checkpoint | None = context.entry.read("checkpoint")
+    if known is not None and known["version"] == state.version:
+        return
+    saved = await (await state.client.save_state_async(f"{state.version:06d}")).result_async()
+    checkpoint = Checkpoint(
+        version=state.version, state_path=saved.path, snapshots=state.snapshots.paths()
+    )
+    context.entry.publish("checkpoint", checkpoint)
+
+
+def group_records(
+    groups: Sequence[SampledGroup], estimate: Estimate, forward: tinker.ForwardBackwardOutput
+) -> list[GroupRecord]:
+    """What is stored of a step's rollouts; learner log-probs are of the action tokens only."""
+    outputs = iter(forward.loss_fn_outputs)
+    records = []
+    for group, advantages_G in zip(groups, estimate.advantages_P_G, strict=True):
+        turns = [trajectory.transitions[-1] for trajectory in group.rollouts.trajectories_G]
+        learner = [next(outputs)["logprobs"].tolist() for _ in turns]
+        records.append(
+            GroupRecord(
+                prompt=group.prompt,
+                requested=group.requested,
+                seed=group.seed,
+                rewards_G=group.rollouts.get_total_rewards(),
+                advantages_G=[float(advantage) for advantage in advantages_G],
+                correct_G=[bool(turn.metrics["correct"]) for turn in turns],
+                format_G=[bool(turn.metrics["format"]) for turn in turns],
+                stop_G=[turn.ac.stop_reason for turn in turns],
+                tokens_G_T=[turn.ac.tokens for turn in turns],
+                logprobs_G_T=[turn.ac.logprobs for turn in turns],
+                learner_logprobs_G_T=[
+                    row[-len(turn.ac.tokens) :] for row, turn in zip(learner, turns, strict=True)
+                ],
+            )
+        )
+    return records
+
+
+def _refuse_too_few_prompts(context: ArmContext) -> None:
+    if context.arm.prompts > len(context.order):
+        raise DataError(
+            f"arm {context.arm.name}: {context.arm.steps} steps of "
+            f"{context.arm.groups_per_batch} prompts need {context.arm.prompts}, but the train "
+            f"split has {len(context.order)}; give it more data or fewer steps"
+        )

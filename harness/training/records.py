@@ -1,0 +1,72 @@
+"""What a step and an evaluation leave behind, as it is stored."""
+
+from typing import TypedDict
+
+
+class GroupRecord(TypedDict):
+    """The rollouts of one prompt in one step, in sampling order (G).
+
+    `prompt` is the index in the train split, `requested` the number of samples that the request
+    asked for, `tokens_G_T` and `logprobs_G_T` the action tokens with the sampler's log-probs,
+    `learner_logprobs_G_T` those of the weights that were updated, `advantages_G` what the datums
+    carried.
+    """
+
+    prompt: int
+    requested: int
+    seed: int
+    rewards_G: list[float]
+    advantages_G: list[float]
+    correct_G: list[bool]
+    format_G: list[bool]
+    stop_G: list[str]
+    tokens_G_T: list[list[int]]
+    logprobs_G_T: list[list[float]]
+    learner_logprobs_G_T: list[list[float]]
+
+
+class KernelRecord(TypedDict):
+    """What the GS1 baseline was made of, per prompt (P)."""
+
+    contributors_P: list[float]
+    baselines_P: list[float]
+
+
+class StepRecord(TypedDict):
+    """One optimizer step of one arm.
+
+    `version` counts the updates behind the weights that were updated, `sampled_version` those
+    behind the weights that sampled. `seconds` has the phases sample, train and snapshot.
+    """
+
+    step: int
+    version: int
+    sampled_version: int
+    model: str
+    groups: list[GroupRecord]
+    kernel: KernelRecord | None
+    metrics: dict[str, float]
+    seconds: dict[str, float]
+
+
+class Checkpoint(TypedDict):
+    """Where an arm can go on: after `version` updates, from `state_path`.
+
+    `snapshots` are the sampler weights that later steps still need, by version.
+    """
+
+    version: int
+    state_path: str
+    snapshots: dict[str, str]
+
+
+class ItemRow(TypedDict):
+    """One evaluated item. `answer` is None if the response holds no number."""
+
+    item_id: str
+    correct: bool
+    answer: str | None
+    gold: str
+    response: str
+    n_tokens: int
+    stop: str

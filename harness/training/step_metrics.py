@@ -1,0 +1,50 @@
+"""Figures of one step, from its stored rollouts."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from harness.errors import RunError
+from harness.training.records import GroupRecord
+
+
+def step_metrics(
+    groups: Sequence[GroupRecord],
+    forward: Mapping[str, float],
+    optimizer: Mapping[str, float],
+) -> dict[str, float]:
+    """Means over the step's rollouts, and what the service reported.
+
+    `reward`, `correct` and `format` are means over rollouts; `constant_groups` is the share of
+    groups whose rewards are all equal; `tokens` counts action tokens; `kl_behaviour_learner` is the
+    k1 estimate, the mean of behaviour minus learner log-prob over action tokens, in nats;
+    `entropy` is the mean of minus the behaviour log-prob. The service's own figures are prefixed
+    with `service/`.
+
+    Raises:
+        RunError: a figure is not a finite number.
+    """
+    rewards = [reward for group in groups for reward in group["rewards_G"]]
+    behaviour = [x for group in groups for row in group["logprobs_G_T"] for x in row]
+    learner = [x for group in groups for row in group["learner_logprobs_G_T"] for x in row]
+    gaps = [old - new for old, new in zip(behaviour, learner, strict=True)]
+    metrics = {
+        "reward": math.fsum(rewards) / len(rewards),
+        "correct": _share([flag for group in groups for flag in group["correct_G"]]),
+        "format": _share([flag for group in groups for flag in group["format_G"]]),
+        "stopped": _share([stop == "stop" for group in groups for stop in group["stop_G"]]),
+        "constant_groups": _share([len(set(group["rewards_G"])) == 1 for group in groups]),
+        "rollouts": float(len(rewards)),
+        "tokens": float(len(behaviour)),
+        "kl_behaviour_learner": math.fsum(gaps) / len(gaps),
+        "max_abs_logprob_gap": max(abs(gap) for gap in gaps),
+        "entropy": -math.fsum(behaviour) / len(behaviour),
+        **{f"service/{name}": float(value) for name, value in {**forward, **optimizer}.items()},
+    }
+    for name, value in metrics.items():
+        if not math.isfinite(value):
+            raise RunError(f"step metric {name} is {value}, not a finite number; see the service")
+    return metrics
+
+
+def _share(flags: Sequence[bool]) -> float:
+    return sum(flags) / len(flags)
