@@ -1,0 +1,56 @@
+"""Evidence of both capability and feasibility: real steps of each arm on throw-away clients."""
+
+from harness.checks.evidence import Evidence, Measured
+
+
+class ThrowAwaySteps(Evidence):
+    """Steps of one arm's exact configuration, on a client that is not kept.
+
+    `rollouts` counts one step's rollouts, `stopped` those that end with the stop token, `parsed`
+    those that the environment could parse, `tokens` their action tokens. `loss` is the first
+    step's `loss:sum`, None if the service reports none; `moved` says whether the last step changed
+    log-probs. `seconds` has one mapping a step: phases sample, train and snapshot.
+    """
+
+    arm: str
+    model: str
+    rollouts: int
+    stopped: int
+    parsed: int
+    tokens: int
+    finite_logprobs: bool
+    loss: Measured | None
+    moved: bool
+    seconds: list[dict[str, float]]
+
+
+class RoundTrip(Evidence):
+    """Prompts as tokens, decoded and encoded again.
+
+    `prompts` is how many were tried, `broken` names those that came back different.
+    """
+
+    prompts: int
+    broken: list[str]
+
+
+class PromptLengths(Evidence):
+    """The longest prompt of a split, in tokens, and the item that it belongs to."""
+
+    prompts: int
+    longest: int
+    item: str
+
+
+class ThrowAwayEvidence(Evidence):
+    """What the service and the tokenizer did for every arm before anything was trained.
+
+    `evaluated` greedy evaluation items took `evaluation_seconds`. `lengths` has the splits `train`
+    and `test`.
+    """
+
+    arms: list[ThrowAwaySteps]
+    round_trip: RoundTrip
+    lengths: dict[str, PromptLengths]
+    evaluated: int
+    evaluation_seconds: float

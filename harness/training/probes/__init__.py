@@ -1,0 +1,1 @@
+"""Collectors of evidence for the preflights: the I/O that `harness.checks` has none of."""
