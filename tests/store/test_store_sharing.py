@@ -200,23 +200,39 @@ class TestProduceAll:
         with pytest.raises(StoreError, match="arm/a was produced but is not done"):
             produce_all(entries, lambda entry: entry.publish("metrics", 1), run="one")
 
-    def test_a_stage_can_be_done_before_the_entry_is_complete(self, entries) -> None:
-        """The pilot is done when its steps are there; the arm then goes on from them."""
+    def test_it_looks_again_once_it_has_the_lock(self, entries) -> None:
+        """An entry finished by another between the look and the lock is not produced again."""
+
+        def done(entry: Entry) -> bool:
+            was_complete = entry.is_complete
+            if not was_complete:
+                finish(entry)  # as another worker would, just after this one looked
+            return was_complete
+
+        produce_all(entries[:1], never, run="one", done=done)
+
+        assert entries[0].attempts() == []
+
+    @pytest.mark.parametrize("retrain", [False, True])
+    def test_a_stage_can_be_done_before_the_entry_is_complete(self, entries, retrain: bool) -> None:
+        """The pilot is done when its steps are there; the arm goes on from them."""
+        trained: list[int] = []
 
         def train_to(last: int) -> None:
             def produce(entry: Entry) -> None:
                 for step in range(len(entry.steps()), last):
+                    trained.append(step)
                     entry.publish_step(step, {})
-                if last == 5:
-                    entry.finish()
 
-            done = Entry.is_sound if last == 5 else lambda entry: len(entry.steps()) >= last
-            produce_all(entries, produce, run="one", done=done)
+            def done(entry: Entry) -> bool:
+                return len(entry.steps()) >= last
+
+            produce_all(entries[:1], produce, run="one", done=done, retrain=retrain)
 
         train_to(2)
-        assert [(e.steps(), e.is_complete) for e in entries] == [([0, 1], False)] * 2
+        assert trained == [0, 1]
         train_to(5)
-        assert [(e.steps(), e.is_complete) for e in entries] == [([0, 1, 2, 3, 4], True)] * 2
+        assert trained == [0, 1, 2, 3, 4]
 
     def test_retrain_clears_once_a_run(self, entries) -> None:
         """Earlier records go, those of this run stay, whichever worker and stage asks again."""
