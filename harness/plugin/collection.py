@@ -1,0 +1,123 @@
+"""From a test file and its card to items: one per preflight, gate, arm and criterion."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.cards import Experiment, load_experiment
+from harness.cards.consistency import gates_of
+from harness.errors import CardError
+from harness.plugin.options import SETTINGS
+
+STAGES = {"preflight": "preflight", "gate": "gate", "arm": "arm", "criterion": "decision"}
+"""The fixture that a test asks for, and the stage that it thereby speaks of."""
+
+_CARD = re.compile(r"""^CARD\s*=\s*["']([^"']+)["']""", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What one item speaks of: the preflight, gate, arm or criterion called `name`."""
+
+    experiment: str
+    scale: str
+    stage: str
+    name: str
+
+    @property
+    def arm(self) -> str:
+        """The arm, empty if the item speaks of no single arm."""
+        return self.name if self.stage == "arm" else ""
+
+
+SUBJECT = pytest.StashKey[Subject]()
+_LOADED = pytest.StashKey[dict[Path, Experiment]]()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make an item of everything that the card declares, in the card's order."""
+    wanted = [fixture for fixture in STAGES if fixture in metafunc.fixturenames]
+    path = Path(str(metafunc.module.__file__))
+    card = card_of(path)
+    if card is None or not wanted:
+        return
+    where = f"{path.name}::{metafunc.function.__name__}"
+    if len(wanted) > 1:
+        raise pytest.Collector.CollectError(
+            f"{where} asks for {' and '.join(wanted)}; a test speaks of one of them"
+        )
+    try:
+        declared = subjects(load(metafunc.config, card))[wanted[0]]
+    except CardError as error:
+        raise pytest.Collector.CollectError(str(error)) from None
+    if not declared:
+        raise pytest.Collector.CollectError(
+            f"{where}: {card.name} declares no {wanted[0]}; remove the test"
+        )
+    metafunc.parametrize(wanted[0], declared, indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Say what each item speaks of, before it runs, so that a blocked one says it too."""
+    for item in items:
+        subject = subject_of(config, item)
+        if subject is not None:
+            item.stash[SUBJECT] = subject
+            item.user_properties.extend(
+                [
+                    ("experiment", subject.experiment),
+                    ("scale", subject.scale),
+                    ("stage", subject.stage),
+                    ("arm", subject.arm),
+                ]
+            )
+
+
+def subject_of(config: pytest.Config, item: pytest.Item) -> Subject | None:
+    """What an item speaks of, None if it is not an experiment's."""
+    callspec = getattr(item, "callspec", None)
+    fixture = next((name for name in STAGES if callspec and name in callspec.params), None)
+    card = card_of(item.path) if fixture else None
+    if callspec is None or fixture is None or card is None:
+        return None
+    experiment = load(config, card)
+    return Subject(
+        experiment.id, experiment.scale.name, STAGES[fixture], str(callspec.params[fixture])
+    )
+
+
+def card_of(test_file: Path) -> Path | None:
+    """The card that a test file names, whether or not it exists.
+
+    Read from the source: under xdist the controller, which tells the verdict, imports no test.
+    """
+    found = _CARD.search(test_file.read_text("utf-8", errors="replace"))
+    return test_file.parent / "cards" / f"{found[1]}.json" if found else None
+
+
+def load(config: pytest.Config, card: Path) -> Experiment:
+    """The experiment at the session's scale, read once.
+
+    Raises:
+        CardError: one line a problem.
+    """
+    loaded = config.stash.setdefault(_LOADED, {})
+    if card not in loaded:
+        loaded[card] = load_experiment(card, config.stash[SETTINGS].scale)
+    return loaded[card]
+
+
+def subjects(experiment: Experiment) -> dict[str, list[str]]:
+    """Names of what an experiment declares, by the fixture that hands it to a test."""
+    from harness.checks import PREFLIGHTS
+
+    rule = experiment.card.decision_rule
+    gates = [*gates_of(experiment.card), *experiment.registration.extra_gates]
+    return {
+        "preflight": list(PREFLIGHTS),
+        "gate": [gate.metric for gate in gates],
+        "arm": [arm.name for arm in experiment.arms],
+        "criterion": [criterion.id for criterion in rule.criteria] if rule else [],
+    }

@@ -1,0 +1,152 @@
+"""The process that the user started: it hears of every item, and tells the verdict at the end."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from harness.errors import CardError, HarnessError
+from harness.plugin import summary, verdict_json
+from harness.plugin.collection import card_of, load
+from harness.plugin.facts import Facts, named
+from harness.plugin.ledger import ExperimentLedger, ItemRecord
+from harness.plugin.options import SETTINGS, is_worker
+from harness.plugin.progress import LiveLines
+from harness.plugin.reports import CARRIED
+from harness.plugin.verdict import verdict_of
+
+EXIT_INCONCLUSIVE = 10
+EXIT_NO_VERDICT = 11
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch the session, unless this process only runs items for one that does."""
+    if not is_worker(config) and not config.option.collectonly:
+        config.pluginmanager.register(Controller(config), "harness-controller")
+
+
+class Controller:
+    """Keeps a ledger per experiment, from the plan to the verdict."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.settings = config.stash[SETTINGS]
+        self.ledgers: dict[str, ExperimentLedger] = {}
+        self.problems: list[str] = []
+        self.live = LiveLines(self.settings.runs_dir)
+
+    def pytest_sessionstart(self) -> None:
+        """Forget the verdict of an earlier session before anything can go wrong."""
+        if self.settings.verdict_json:
+            self.settings.verdict_json.unlink(missing_ok=True)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Plan what this process will run itself."""
+        self.plan(item.nodeid for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Iterable[str]) -> None:
+        """Plan what the workers will run; each of them collects the same."""
+        self.plan(ids)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """An experiment whose items could not even be made is INVALID."""
+        if report.failed and (ledger := self.ledger(report.nodeid)):
+            ledger.collection_error = report.longreprtext
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self) -> None:
+        """Make room for what pytest prints."""
+        self.live.wipe()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take down what an item came to, and what its process had learned by then."""
+        self.live.wipe()
+        ledger = self.ledgers.get(file_of(report.nodeid))
+        if ledger is None:
+            return
+        carried = getattr(report, CARRIED, None)
+        if carried is not None:
+            record = ItemRecord(
+                report.nodeid,
+                carried["stage"],
+                carried["name"],
+                carried["verdict"],
+                carried["reason"],
+            )
+            ledger.record(record, Facts(**carried["facts"]))
+        elif report.failed:  # xdist's own report of a worker that died: no item could send one
+            reason = report.longreprtext.partition("\n")[0]
+            ledger.record(ItemRecord(report.nodeid, "", "", "INVALID", reason), None)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the verdicts down, and let the exit status say what pytest's own can't."""
+        self.live.stop()
+        documents = []
+        for ledger in self.ledgers.values():
+            document = verdict_json.document(ledger, verdict_of(ledger))
+            documents.append(document)
+            self.write(verdict_json.stored_at(self.settings.runs_dir, ledger), [document])
+        if self.settings.verdict_json and documents:
+            self.write(self.settings.verdict_json, documents)
+        if session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = self.exit_status()
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Show the verdicts."""
+        for ledger in self.ledgers.values():
+            summary.show(terminalreporter, ledger, verdict_of(ledger), self.settings)
+        for problem in self.problems:
+            terminalreporter.write_line(problem, red=True)
+
+    def plan(self, items: Iterable[str]) -> None:
+        """Expect these items, and remove the verdicts that they are about to replace."""
+        for item in items:
+            if ledger := self.ledger(item):
+                if not ledger.planned:
+                    self.begin(ledger)
+                ledger.plan([item])
+
+    def begin(self, ledger: ExperimentLedger) -> None:
+        """Remove an experiment's verdict of an earlier session, and watch its arms."""
+        verdict_json.stored_at(self.settings.runs_dir, ledger).unlink(missing_ok=True)
+        self.live.watch(ledger.id, ledger.scale)
+
+    def ledger(self, item: str) -> ExperimentLedger | None:
+        """The ledger of an item's file, None if the file is no experiment."""
+        file = file_of(item)
+        if file not in self.ledgers and (self.config.rootpath / file).is_file():
+            card = card_of(self.config.rootpath / file)
+            if card is None:
+                return None
+            self.ledgers[file] = ledger = ExperimentLedger(file, card)
+            try:
+                ledger.experiment = load(self.config, card)
+            except CardError as error:
+                ledger.collection_error = str(error)
+        return self.ledgers.get(file)
+
+    def write(self, path: Path, documents: list[verdict_json.Json]) -> None:
+        """Write verdicts, or remember why they could not be written."""
+        try:
+            verdict_json.write(path, documents)
+        except HarnessError as error:
+            self.problems.append(named(error))
+
+    def exit_status(self) -> int:
+        """What pytest calls a success, seen with the verdicts in mind."""
+        words = [verdict_of(ledger).word for ledger in self.ledgers.values()]
+        if self.problems or "INVALID" in words or "REFUTED" in words:
+            return pytest.ExitCode.TESTS_FAILED
+        if self.settings.require_verdict:
+            if None in words or not words:
+                return EXIT_NO_VERDICT
+            if "INCONCLUSIVE" in words:
+                return EXIT_INCONCLUSIVE
+        return pytest.ExitCode.OK
+
+
+def file_of(item: str) -> str:
+    """The test file of a node id."""
+    return item.partition("::")[0]

@@ -1,0 +1,150 @@
+"""The stages of a run as fixtures: what one needs is what it requests.
+
+A fixture that fails keeps its exception for everyone who asks, so a stage that breaks is reported
+by each item that needed it, and is not tried twice.
+"""
+# ruff: noqa: ARG001  what a fixture only names is its precondition
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.plugin.collection import card_of
+from harness.plugin.facts import named
+from harness.plugin.options import SETTINGS
+from harness.plugin.recording import RecordedRun, facts_of
+
+if TYPE_CHECKING:
+    from harness.checks.finding import Finding, GateFinding
+    from harness.decisions import Outcome
+    from harness.protocol.stages import ArmSummary, ExperimentRun
+
+    OpenCard = Callable[[Path], ExperimentRun]
+
+
+@pytest.fixture(scope="session")
+def open_card(pytestconfig: pytest.Config) -> OpenCard:
+    """How a card becomes a run. Override it to put another `ExperimentRun` behind the items."""
+    settings = pytestconfig.stash[SETTINGS]
+
+    def open_run_of(card: Path) -> ExperimentRun:
+        from harness.protocol.run import open_run  # imports torch: not before an item needs it
+
+        return open_run(
+            card,
+            scale=settings.scale,
+            runs_dir=settings.runs_dir,
+            retrain=settings.retrain,
+            data_dir=settings.gsm8k_dir,
+            controller_pid=settings.controller_pid,
+            run_id=settings.run_id,
+        )
+
+    return open_run_of
+
+
+@pytest.fixture(scope="module")
+def experiment_run(request: pytest.FixtureRequest, open_card: OpenCard) -> Iterator[RecordedRun]:
+    """The run of this file's card."""
+    card = card_of(request.path)
+    if card is None:
+        fail(f'{request.path.name} names no card; add CARD = "<id>" for cards/<id>.json')
+    with blocking("opening the run"):
+        run = RecordedRun(open_card(card), facts_of(request.config, request.node.nodeid))
+    yield run
+    with blocking("closing the run"):
+        run.close()
+
+
+@pytest.fixture(scope="module")
+def passed_preflights(experiment_run: RecordedRun) -> None:
+    """Every preflight, and all of them passed."""
+    block_if("preflight", experiment_run.failed_preflights())
+
+
+@pytest.fixture(scope="module")
+def pilot(experiment_run: RecordedRun, passed_preflights: None) -> None:
+    """The first steps of every arm."""
+    with blocking("pilot"):
+        experiment_run.pilot()
+
+
+@pytest.fixture(scope="module")
+def passed_gates(experiment_run: RecordedRun, pilot: None) -> None:
+    """Every activation gate, and all of them passed."""
+    with blocking("gates"):
+        failed = experiment_run.failed_gates()
+    block_if("gate", failed)
+
+
+@pytest.fixture(scope="module")
+def trained_arms(experiment_run: RecordedRun, passed_gates: None) -> None:
+    """Every arm trained to its last step and evaluated."""
+    with blocking("training"):
+        experiment_run.train()
+
+
+@pytest.fixture
+def preflight(request: pytest.FixtureRequest, experiment_run: RecordedRun) -> Finding:
+    """One preflight."""
+    with in_one_line():
+        return experiment_run.preflight(request.param)
+
+
+@pytest.fixture
+def gate(request: pytest.FixtureRequest, experiment_run: RecordedRun, pilot: None) -> GateFinding:
+    """One activation gate, measured on the pilot."""
+    with in_one_line():
+        return experiment_run.gate(request.param)
+
+
+@pytest.fixture
+def arm(
+    request: pytest.FixtureRequest, experiment_run: RecordedRun, trained_arms: None
+) -> ArmSummary:
+    """One trained arm."""
+    with in_one_line():
+        return experiment_run.arm(request.param)
+
+
+@pytest.fixture
+def criterion(
+    request: pytest.FixtureRequest, experiment_run: RecordedRun, trained_arms: None
+) -> Outcome:
+    """The registered rule applied to one criterion."""
+    with in_one_line():
+        return experiment_run.outcome(request.param)
+
+
+@contextlib.contextmanager
+def in_one_line(prefix: str = "") -> Iterator[None]:
+    """Report an error that the harness raises on purpose without a traceback: it names its cure."""
+    try:
+        yield
+    except HarnessError as error:
+        fail(prefix + named(error))
+
+
+def blocking(stage: str) -> contextlib.AbstractContextManager[None]:
+    """The same for a stage that others need."""
+    return in_one_line(f"BLOCKED by {stage}: ")
+
+
+def block_if(kind: str, failed: Mapping[str, str]) -> None:
+    """End here if anything failed; the line names the first in full and the rest by name."""
+    if failed:
+        (name, message), *others = failed.items()
+        first = message.partition("\n")[0].removeprefix(f"{kind} ").removeprefix(f"{name}: ")
+        also = f" (also by {', '.join(other for other, _ in others)})" if others else ""
+        fail(f"BLOCKED by {kind} {name}: {first}{also}")
+
+
+def fail(line: str) -> NoReturn:
+    """End the item, as an error if it is still being set up, with one line and no traceback."""
+    raise pytest.fail.Exception(line, pytrace=False) from None

@@ -1,0 +1,98 @@
+"""A run that notes down whatever it answers, so that reports can carry it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.plugin import facts as plain
+from harness.plugin.facts import Facts
+
+if TYPE_CHECKING:
+    from harness.checks.finding import Finding, GateFinding
+    from harness.decisions import Outcome
+    from harness.protocol.stages import ArmSummary, ExperimentRun
+
+_FACTS = pytest.StashKey[dict[str, Facts]]()
+
+
+def facts_of(config: pytest.Config, file_id: str) -> Facts:
+    """What this process knows about the experiment of a test file, given by its node id."""
+    return config.stash.setdefault(_FACTS, {}).setdefault(file_id, Facts())
+
+
+class RecordedRun:
+    """An `ExperimentRun` and the facts that it has yielded in this process.
+
+    Every method may raise a HarnessError, as the run's own do.
+    """
+
+    def __init__(self, run: ExperimentRun, facts: Facts) -> None:
+        self._run = run
+        self.facts = facts
+
+    def preflight(self, name: str) -> Finding:
+        """One preflight, noted down even if it could not be carried out."""
+        try:
+            finding = self._run.preflight(name)
+        except HarnessError as error:
+            self.facts.preflights[name] = plain.preflight_error(error)
+            raise
+        self.facts.preflights[name] = plain.preflight_fact(finding)
+        return finding
+
+    def failed_preflights(self) -> dict[str, str]:
+        """Carry out every preflight; what is wrong, by the name of those that did not pass."""
+        for name in self._run.preflights:
+            try:
+                self.preflight(name)
+            except HarnessError:
+                continue  # noted down as a fact, which is read below
+        return {
+            name: fact["message"]
+            for name, fact in self.facts.preflights.items()
+            if fact["outcome"] != "passed"
+        }
+
+    def pilot(self) -> None:
+        """The first steps of every arm, and what a reader may learn from them."""
+        self._run.pilot()
+        self.facts.attempts = int(self._run.attempts())
+        self.facts.notes = [str(note) for note in self._run.pilot_notes()]
+
+    def gate(self, metric: str) -> GateFinding:
+        """One activation gate."""
+        finding = self._run.gate(metric)
+        self.facts.gates[metric] = plain.gate_fact(finding)
+        return finding
+
+    def failed_gates(self) -> dict[str, str]:
+        """Measure every gate; the sentence of each that failed, by its metric."""
+        findings = {metric: self.gate(metric) for metric in self._run.gates}
+        return {metric: found.sentence for metric, found in findings.items() if not found.ok}
+
+    def train(self) -> None:
+        """Every arm to its last step, every evaluation, and what came of them."""
+        self._run.train()
+        for arm in self._run.experiment.arms:
+            self.arm(arm.name)
+        self.facts.base = plain.base_fact(self._run.base())
+        self.facts.diagnostics = [str(line) for line in self._run.diagnostics()]
+
+    def arm(self, name: str) -> ArmSummary:
+        """What a trained arm did."""
+        summary = self._run.arm(name)
+        self.facts.arms[name] = plain.arm_fact(summary)
+        return summary
+
+    def outcome(self, criterion: str) -> Outcome:
+        """The registered rule applied to one criterion."""
+        outcome = self._run.outcome(criterion)
+        self.facts.criteria[criterion] = plain.criterion_fact(outcome)
+        return outcome
+
+    def close(self) -> None:
+        """Release what this process holds."""
+        self._run.close()

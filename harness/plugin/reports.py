@@ -1,0 +1,112 @@
+"""What a report carries besides its outcome: properties for JUnit, facts for the verdict."""
+
+from collections.abc import Generator
+
+import pytest
+
+from harness.plugin.collection import SUBJECT, Subject
+from harness.plugin.facts import Facts
+from harness.plugin.recording import facts_of
+
+CARRIED = "harness"
+"""The report's attribute; xdist sends it along, and the reports of a crash lack it."""
+
+# under --runxfail the xfail that a test raises is reported as a failure: never as a pass
+_SAID_BY: dict[str, tuple[set[str], type[object]]] = {
+    "VALIDATED": ({"passed"}, type(None)),
+    "REFUTED": ({"failed"}, AssertionError),
+    "INCONCLUSIVE": ({"skipped", "failed"}, pytest.xfail.Exception),
+}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the item's verdict, its figures and everything that this process has learned."""
+    report = yield
+    subject = item.stash.get(SUBJECT, None)
+    if subject is None or (report.passed and report.when != "call"):
+        return report
+    facts = facts_of(item.config, item.nodeid.partition("::")[0])
+    error = call.excinfo.value if call.excinfo else None
+    word, reason = item_verdict(subject, report, error, facts)
+    figures = facts.metrics(subject.stage, subject.name)
+    added = {"verdict": word} | {f"metric.{name}": value for name, value in figures.items()}
+    kept = [(name, value) for name, value in item.user_properties if name not in added]
+    item.user_properties[:] = [*kept, *added.items()]
+    report.user_properties = list(item.user_properties)
+    setattr(
+        report,
+        CARRIED,
+        {
+            "stage": subject.stage,
+            "name": subject.name,
+            "verdict": word,
+            "reason": reason,
+            "facts": facts.to_plain(),
+        },
+    )
+    return report
+
+
+def pytest_report_teststatus(
+    report: pytest.CollectReport | pytest.TestReport,
+) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+    """Say the verdict's word; categories stay pytest's own, so that counts and `-r` work."""
+    word = getattr(report, CARRIED, {}).get("verdict")
+    if word == "BLOCKED":
+        return "error", "E", (word, {"red": True})
+    if word == "REFUTED":
+        return "failed", "F", (word, {"red": True})
+    if word == "INCONCLUSIVE" and report.outcome == "skipped":
+        return "xfailed", "x", (word, {"yellow": True})
+    if word == "VALIDATED":
+        return "passed", ".", (word, {"green": True})
+    return None
+
+
+def item_verdict(
+    subject: Subject, report: pytest.TestReport, error: BaseException | None, facts: Facts
+) -> tuple[str, str]:
+    """An item's word and the reason for it.
+
+    PASSED or INVALID for preflights, gates and arms; VALIDATED, REFUTED, INCONCLUSIVE or INVALID
+    for a criterion; BLOCKED for whatever could not be asked. The rule decides and the test says so:
+    a test that comes out otherwise than the rule is INVALID, and so is one that was skipped.
+    """
+    message = message_of(error)
+    if report.when != "call":
+        word = "BLOCKED" if report.failed and message.startswith("BLOCKED by ") else "INVALID"
+        return word, message
+    if subject.stage == "decision":
+        ruled = facts.criteria[subject.name]
+        outcomes, kind = _SAID_BY[ruled["outcome"]]
+        if report.outcome in outcomes and isinstance(error, kind):
+            return ruled["outcome"], ruled["sentence"]
+        return "INVALID", (
+            f"the rule says {ruled['outcome']} but the test {report.outcome}"
+            f"{': ' + message if message else ''}; let the test say what the rule says"
+        )
+    if not report.passed:
+        return "INVALID", message
+    if not holds(subject, facts):
+        return "INVALID", "the test passed although its check did not; assert what it is handed"
+    return "PASSED", ""
+
+
+def holds(subject: Subject, facts: Facts) -> bool:
+    """Whether what an item speaks of passed, whatever its test made of it."""
+    if subject.stage == "preflight":
+        return facts.preflights[subject.name]["outcome"] == "passed"
+    return subject.stage != "gate" or facts.gates[subject.name]["ok"]
+
+
+def message_of(error: BaseException | None) -> str:
+    """What an exception says, without what pytest adds to a failed assert."""
+    if error is None:
+        return ""
+    text = str(error).partition("\nassert ")[0]
+    if isinstance(error, AssertionError | pytest.fail.Exception):
+        return text
+    return f"{type(error).__name__}: {text}"

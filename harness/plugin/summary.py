@@ -1,0 +1,158 @@
+"""The verdict at the end of the terminal: plain ASCII of our own, one fact a line."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from harness.plugin import verdict_json
+from harness.plugin.collection import subjects
+from harness.plugin.facts import ArmFact, BaseFact, shown
+from harness.plugin.ledger import ExperimentLedger
+from harness.plugin.options import Settings
+from harness.plugin.verdict import Verdict, one_line
+
+_COLOURS = {"VALIDATED": "green", "INCONCLUSIVE": "yellow", None: "yellow"}
+_STAGES = {"preflight": "preflights", "gate": "gates", "arm": "arms", "decision": "criteria"}
+_GOOD = {"PASSED", "VALIDATED", "REFUTED", "INCONCLUSIVE"}
+
+
+def show(
+    reporter: pytest.TerminalReporter,
+    ledger: ExperimentLedger,
+    verdict: Verdict,
+    settings: Settings,
+) -> None:
+    """Print an experiment's verdict."""
+    at_scale = f" at scale {ledger.scale}" if ledger.scale else ""
+    reporter.write_sep("=", f"{ledger.id}{at_scale}")
+    for line in lines(ledger, reporter._tw.fullwidth):
+        reporter.write_line(line)
+    reporter.write_line(f"verdict file: {verdict_json.stored_at(settings.runs_dir, ledger)}")
+    reporter.write_line("")
+    colour = _COLOURS.get(verdict.word, "red")
+    reporter.write_line(verdict.line, **{colour: True}, bold=True)
+
+
+def lines(ledger: ExperimentLedger, width: int) -> list[str]:
+    """Everything between the heading and the verdict, for a terminal of that width."""
+    facts, experiment = ledger.facts, ledger.experiment
+    if experiment is None:
+        return []
+    return [
+        f"title: {experiment.card.title}",
+        f"speaks of: {experiment.scale.claims}",
+        *stage_lines(ledger),
+        "",
+        *arm_lines(facts.base, facts.arms, width),
+        *criterion_lines(ledger),
+        *block("preflight figures", preflight_notes(ledger)),
+        *block("gates", gate_sentences(ledger)),
+        *block("pilot (decides nothing)", facts.notes),
+        *block("diagnostics (not used for the verdict)", facts.diagnostics),
+        *block("not well", complaints(ledger)),
+        *block("NOT RUN", ledger.not_run),
+        *([f"attempts: {facts.attempts}"] if facts.attempts else []),
+    ]
+
+
+def stage_lines(ledger: ExperimentLedger) -> list[str]:
+    """For each stage, what its items came to out of what the card declares."""
+    assert ledger.experiment is not None
+    declared = subjects(ledger.experiment)
+    totals = dict(zip(_STAGES, (len(names) for names in declared.values()), strict=True))
+    found = []
+    for stage, title in _STAGES.items():
+        words = Counter(record.verdict for record in ledger.of_stage(stage))
+        counts = ", ".join(f"{count} {word}" for word, count in words.items()) or "none ran"
+        found.append(f"{title + ':':12}{counts} (of {totals[stage]})")
+    return found
+
+
+def arm_lines(base: BaseFact | None, arms: dict[str, ArmFact], width: int) -> list[str]:
+    """What each arm did, as a table, or one figure a line where a table does not fit."""
+    if not arms:
+        return []
+    rows = [["arm", "steps", "rollouts", "reward", "accuracy", "items", "seconds"]]
+    if base:
+        rows.append(
+            ["base model", "-", "-", "-", f"{base['accuracy']:.4f}", str(base["n_items"]), "-"]
+        )
+    for name, arm in arms.items():
+        rows.append(
+            [
+                name,
+                f"{arm['steps']}/{arm['planned_steps']}",
+                f"{arm['rollouts']}/{arm['planned_rollouts']}",
+                f"{arm['final_reward']:.3f}",
+                "-" if arm["accuracy"] is None else f"{arm['accuracy']:.4f}",
+                str(arm["n_items"]),
+                f"{arm['wall_seconds']:.1f}",
+            ]
+        )
+    return [*table(rows, width), ""]
+
+
+def criterion_lines(ledger: ExperimentLedger) -> list[str]:
+    """Estimate, interval and margin of each criterion, and its sentence."""
+    found = []
+    for name, fact in ledger.facts.criteria.items():
+        figures = {
+            key: shown(value, "+") for key, value in fact.items() if isinstance(value, float)
+        }
+        found += [
+            f"criterion {name}: {fact['outcome']}",
+            f"  estimate {figures['estimate']}, interval [{figures['lower']}, {figures['upper']}], "
+            f"margin {figures['margin']}",
+            f"  {one_line(fact['sentence'])}",
+            "",
+        ]
+    return found
+
+
+def preflight_notes(ledger: ExperimentLedger) -> list[str]:
+    """The figures that preflights report even when they pass."""
+    return [
+        f"{name}: {note}"
+        for name, fact in ledger.facts.preflights.items()
+        for note in fact["notes"]
+    ]
+
+
+def gate_sentences(ledger: ExperimentLedger) -> list[str]:
+    """Each gate's value and bounds."""
+    return [one_line(gate["sentence"]) for gate in ledger.facts.gates.values()]
+
+
+def complaints(ledger: ExperimentLedger) -> list[str]:
+    """Items that came to nothing good, and why."""
+    return [
+        f"{record.verdict} {record.item.rpartition('::')[2]}: {one_line(record.reason)}"
+        for record in ledger.records.values()
+        if record.verdict not in _GOOD
+    ]
+
+
+def block(title: str, body: Iterable[str]) -> list[str]:
+    """A titled, indented list; nothing if there is nothing to list."""
+    indented = [f"  {line}" for line in body]
+    return [f"{title}:", *indented] if indented else []
+
+
+def table(rows: list[list[str]], width: int) -> list[str]:
+    """Rows under a heading, first column left, the others right; stacked if too wide."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    if sum(widths) + 2 * (len(widths) - 1) > width:
+        heading, *body = rows
+        return [
+            line
+            for row in body
+            for line in (row[0], *(f"  {h} {v}" for h, v in zip(heading[1:], row[1:], strict=True)))
+        ]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0])]
+            + [cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)]
+        )
+        for row in rows
+    ]

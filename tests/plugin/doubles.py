@@ -1,0 +1,157 @@
+"""A scripted `ExperimentRun`: stages come out as a test says, and every call is noted down."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.cards import Experiment, GateCheck, load_experiment
+from harness.cards.consistency import gates_of
+from harness.checks import PREFLIGHTS
+from harness.checks.finding import Finding, GateFinding
+from harness.protocol.stages import ArmSummary, BaseSummary, Progress
+
+
+@dataclass(frozen=True)
+class ScriptedOutcome:
+    """What the rule says of a criterion."""
+
+    id: str
+    verdict: str
+    estimate: float = 0.012
+    lower: float = -0.031
+    upper: float = 0.055
+    margin: float = -0.05
+
+    @property
+    def validated(self) -> bool:
+        """The rule holds."""
+        return self.verdict == "VALIDATED"
+
+    @property
+    def inconclusive(self) -> bool:
+        """The rule can't tell."""
+        return self.verdict == "INCONCLUSIVE"
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in words."""
+        return f"{self.verdict}: {self.id} is {self.estimate:+.3f}, margin {self.margin}"
+
+
+@dataclass(frozen=True)
+class Script:
+    """How a run comes out. The default is a run in which everything holds.
+
+    `preflights` and `gates` give the problems of those that fail; `raises` gives the error of a
+    stage, by the name of the method, or `preflight:<id>`; `dies` names a method in which the
+    process ends at once.
+    """
+
+    verdict: str = "VALIDATED"
+    preflights: Mapping[str, str] = field(default_factory=dict)
+    gates: Mapping[str, str] = field(default_factory=dict)
+    raises: Mapping[str, Exception] = field(default_factory=dict)
+    dies: str = ""
+    metrics: Mapping[str, object] = field(default_factory=lambda: {"seconds": 0.25})
+    estimate: float = 0.012
+    missing_steps: int = 0
+
+
+def opener(script: Script, calls: Path) -> Callable[[Path], "ScriptedRun"]:
+    """What a test's conftest returns from its `open_card` fixture."""
+
+    def open_card(card: Path) -> ScriptedRun:
+        run = ScriptedRun(load_experiment(card), script, calls)
+        run.called("open")
+        return run
+
+    return open_card
+
+
+class ScriptedRun:
+    """An `ExperimentRun` that does what its script says; `calls` gets one line a call."""
+
+    def __init__(self, experiment: Experiment, script: Script, calls: Path) -> None:
+        self.experiment = experiment
+        self.preflights = PREFLIGHTS
+        self.gates = tuple(check.metric for check in self._checks())
+        rule = experiment.card.decision_rule
+        assert rule is not None
+        self.criteria = tuple(criterion.id for criterion in rule.criteria)
+        self._script = script
+        self._calls = calls
+
+    def called(self, method: str, name: str = "") -> None:
+        """Note the call down, then raise or die if the script says so."""
+        line = f"{method}:{name}" if name else method
+        with self._calls.open("a") as file:
+            file.write(f"{line}\n")
+        if self._script.dies == method:
+            os._exit(3)
+        for key in (line, method):
+            if key in self._script.raises:
+                raise self._script.raises[key]
+
+    def preflight(self, id: str) -> Finding:
+        """A finding with the script's problem, if it has one for it."""
+        self.called("preflight", id)
+        problems = tuple(filter(None, [self._script.preflights.get(id)]))
+        return Finding(id, problems, (f"{id} took 0.25 s",), self._script.metrics)  # type: ignore[arg-type]
+
+    def pilot(self) -> None:
+        """Nothing but the call."""
+        self.called("pilot")
+
+    def gate(self, metric: str) -> GateFinding:
+        """A value within bounds, or the script's problem."""
+        self.called("gate", metric)
+        check = next(check for check in self._checks() if check.metric == metric)
+        problem = self._script.gates.get(metric)
+        value = check.one_of[0] if check.one_of else float(check.min or 0.0)
+        return GateFinding(check, value, (problem,) if problem else ())
+
+    def pilot_notes(self) -> tuple[str, ...]:
+        """One line."""
+        return ("B_eff uniform over kernel: 1.02",)
+
+    def train(self) -> None:
+        """Nothing but the call."""
+        self.called("train")
+
+    def arm(self, name: str) -> ArmSummary:
+        """Every planned step less those that the script leaves out."""
+        self.called("arm", name)
+        arm = self.experiment.arm(name)
+        steps = arm.steps - self._script.missing_steps
+        rollouts = steps * arm.rollouts_per_step
+        planned = arm.steps * arm.rollouts_per_step
+        return ArmSummary(name, steps, rollouts, arm.steps, planned, 0.9022, 1319, 61.7, 0.88)
+
+    def base(self) -> BaseSummary:
+        """An accuracy below both arms'."""
+        return BaseSummary(0.7301, 1319)
+
+    def outcome(self, criterion: str) -> ScriptedOutcome:
+        """The script's verdict."""
+        self.called("outcome", criterion)
+        return ScriptedOutcome(criterion, self._script.verdict, self._script.estimate)
+
+    def diagnostics(self) -> tuple[str, ...]:
+        """One line."""
+        return ("Newcombe interval [-0.020, 0.044]",)
+
+    def progress(self) -> tuple[Progress, ...]:
+        """Nothing moves."""
+        return ()
+
+    def attempts(self) -> int:
+        """The second attempt."""
+        return 2
+
+    def close(self) -> None:
+        """Nothing but the call."""
+        self.called("close")
+
+    def _checks(self) -> list[GateCheck]:
+        return [*gates_of(self.experiment.card), *self.experiment.registration.extra_gates]
