@@ -7,7 +7,7 @@ from functools import cached_property
 from pydantic import Field, JsonValue
 
 from harness.cards.card import Card, CardArm, Frozen
-from harness.cards.registration import ArmSpec, Kernel, Registration, Role
+from harness.cards.registration import ArmSpec, Kernel, Loss, Registration, Role
 
 
 class Change(Frozen):
@@ -49,7 +49,7 @@ class Arm:
     learning_rate: float
     estimator: str
     kernel: Kernel | None
-    loss: str
+    loss: Loss
     loss_config: Mapping[str, float] = field(default_factory=dict)
     lag: int = 0
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from harness.cards.card import Frozen, GateCheck
 
 Role = Literal["treatment", "baseline", "ablation"]
+Loss = Literal["importance_sampling", "ppo"]
 
 
 class Resolution(Frozen):
@@ -57,7 +58,7 @@ class ArmSpec(Frozen):
     role: Role
     estimator: Literal["group_mean", "gs1", "uniform_loo"]
     kernel: Kernel | None = None
-    loss: Literal["importance_sampling", "ppo"] = "importance_sampling"
+    loss: Loss = "importance_sampling"
     loss_config: dict[str, float] = Field(default_factory=dict)
     lag: int = Field(default=0, ge=0)
 

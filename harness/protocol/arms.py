@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cards import Arm, Experiment
-from harness.checks.gates import PilotEvidence
-from harness.methods.beff import pilot_noise_ratio
+from harness.checks.pilot import Pilot
+from harness.errors import RunError
+from harness.methods.beff import PilotNoise, pilot_noise_ratio
 from harness.protocol.budget import Clock, read_clock, refuse_overspending, wall_seconds
 from harness.protocol.progress import progress_folder, write_progress
 from harness.protocol.services import Service
@@ -56,7 +57,7 @@ class ArmKeeper:
             [self.entry(arm) for arm in self.experiment.arms],
             lambda entry: self._advance(entries[entry.key], steps),
             run=self.run_id,
-            done=lambda entry: _updates(entry) >= steps,
+            done=lambda entry: _piloted(entry, steps),
             retrain=self.retrain,
         )
 
@@ -74,7 +75,7 @@ class ArmKeeper:
             retrain=self.retrain,
         )
 
-    def pilot_evidence(self) -> PilotEvidence:
+    def pilot_evidence(self) -> Pilot:
         """What the pilot executed: the stored records of every arm's first steps."""
         steps = self.experiment.registration.training.pilot_steps
         return {arm.name: _records(self.entry(arm), steps) for arm in self.experiment.arms}
@@ -90,23 +91,22 @@ class ArmKeeper:
             if arm.kernel is None:
                 continue
             weigh = estimator(arm, [problem.question for problem in train])
-            ratios = []
+            noises = []
             for record in _records(self.entry(arm), steps):
                 prompts = [train[group["prompt"]] for group in record["groups"]]
                 rewards_P = [group["rewards_G"][0] for group in record["groups"]]
-                ratios.append(pilot_noise_ratio(rewards_P, weigh.weights(prompts)))
+                noises.append(pilot_noise_ratio(rewards_P, weigh.weights(prompts)))
             notes.append(
-                f"B_eff (ours, diagnostic) of {arm.name} on {len(ratios)} pilot steps: "
-                f"V(uniform leave-one-out) / V(kernel) = {math.fsum(ratios) / len(ratios):.4f}; "
-                "above 1 the kernel is the better baseline. One rollout a prompt does not identify "
-                "the oracle's V*, so neither rho_s nor B_eff itself is known"
+                f"B_eff (ours, diagnostic) of {arm.name} on {len(noises)} pilot steps: "
+                f"V(uniform leave-one-out) / V(kernel) = {_ratio(noises):.4f}, "
+                f"above 1 if the kernel is the better baseline; {noises[0].note}"
             )
         return tuple(notes)
 
     def summary(self, arm: Arm) -> ArmSummary:
         """What an arm did, counted from its stored steps."""
         entry, evaluation = self.entry(arm), self.evaluation_entry(arm)
-        records = _records(entry, arm.steps)
+        records = _records(entry, arm.steps) if entry.is_complete else []
         rows = self.rows(arm) if evaluation.is_complete else {}
         return ArmSummary(
             name=arm.name,
@@ -122,7 +122,10 @@ class ArmKeeper:
 
     def rows(self, arm: Arm | None) -> dict[str, float]:
         """Score by item id of an evaluated arm, or of the base model (None)."""
-        rows: list[ItemRow] = self.evaluation_entry(arm).read("rows")
+        entry = self.evaluation_entry(arm)
+        rows: list[ItemRow] | None = entry.read("rows")
+        if rows is None:
+            raise RunError(f"{entry.name}: its rows can't be read; run again, it evaluates anew")
         return {row["item_id"]: float(row["correct"]) for row in rows}
 
     def attempts(self) -> int:
@@ -260,6 +263,28 @@ def _updates(entry: Entry) -> int:
     return 0 if checkpoint is None else checkpoint["version"]
 
 
+def _ratio(noises: Sequence[PilotNoise]) -> float:
+    """V(uniform) / V(kernel) of all steps together; NaN where the kernel leaves no noise."""
+    kernel = math.fsum(noise.kernel for noise in noises)
+    return math.fsum(noise.uniform for noise in noises) / kernel if kernel else math.nan
+
+
+def _piloted(entry: Entry, steps: int) -> bool:
+    """Whether the pilot's records are there and the arm can go on from its end."""
+    return _updates(entry) >= steps and set(range(steps)) <= set(entry.steps())
+
+
 def _records(entry: Entry, steps: int) -> list[StepRecord]:
-    stored = (entry.read_step(step) for step in entry.steps() if step < steps)
-    return [record for record in stored if record is not None]
+    """The first `steps` records.
+
+    Raises:
+        RunError: one of them is missing; a smaller number would be counted otherwise.
+    """
+    records = [(step, entry.read_step(step)) for step in range(steps)]
+    missing = [step for step, record in records if record is None]
+    if missing:
+        raise RunError(
+            f"{entry.name}: steps {missing} of {steps} have no readable record; "
+            "run again with --retrain"
+        )
+    return [record for _, record in records]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from harness.cards import Experiment
 from harness.errors import DataError
-from harness.tasks.gsm8k import Task, load_task
+from harness.tasks.gsm8k import FILES, Task, load_task
 
 
 def experiment_task(experiment: Experiment, runs_dir: Path, data_dir: Path | None) -> Task:
@@ -29,13 +29,10 @@ def experiment_task(experiment: Experiment, runs_dir: Path, data_dir: Path | Non
     task = load_task(folder, experiment.card)
     pinned = experiment.registration.data
     problems = [
-        f"{folder / name}: sha256 {found[:12]} is not the registered {expected[:12]}; "
-        "use the registered file"
-        for name, found, expected in (
-            ("train.jsonl", task.train_sha256, pinned.train_sha256),
-            ("test.jsonl", task.test_sha256, pinned.test_sha256),
-        )
-        if found != expected
+        f"{folder / FILES[split]}: sha256 {task.sha256s[split][:12]} is not the registered "
+        f"{expected[:12]}; use the registered file"
+        for split, expected in (("train", pinned.train_sha256), ("test", pinned.test_sha256))
+        if task.sha256s[split] != expected
     ]
     if problems:
         raise DataError("\n".join(problems))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +23,8 @@ from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun, Prog
 from harness.store import RunStore, produce_all
 from harness.tasks.gsm8k import Task
 
+_PROCESS = uuid.uuid4().hex if "PYTEST_XDIST_TESTRUNUID" not in os.environ else "workers"
+
 
 def open_run(
     card_path: Path,
@@ -30,7 +34,7 @@ def open_run(
     retrain: bool,
     data_dir: Path | None,
     controller_pid: int,
-    run_id: str,
+    worker: str,  # noqa: ARG001
 ) -> ExperimentRun:
     """Open a card's run; nothing is produced, and no service is asked, until a stage is.
 
@@ -41,13 +45,14 @@ def open_run(
         retrain: train again what earlier runs have stored.
         data_dir: the folder with the GSM8K files, for scales that use them.
         controller_pid: the process whose end ends the embedded engine.
-        run_id: the same for all workers of one pytest run.
 
     Raises:
         CardError: card, registration or scale can't be read or do not fit together.
         StoreError: the run store can't be opened.
     """
     experiment = load_experiment(card_path, scale)
+    # xdist names each run for its workers; a run without workers is its process
+    run_id = f"{os.environ.get('PYTEST_XDIST_TESTRUNUID', 'single')}-{controller_pid}-{_PROCESS}"
     return CardRun(experiment, card_path, runs_dir, retrain, data_dir, controller_pid, run_id)
 
 

@@ -73,7 +73,7 @@ def grade(item: Problem, text: str, spec: EvaluationSpec, n_tokens: int, stop: s
     answer = final_number(text) if spec.answer == "final_number" else boxed_number(text)
     return ItemRow(
         item_id=item.id,
-        correct=is_exact(answer, item.gold),
+        correct=is_exact(answer, item.gold_value),
         answer=None if answer is None else str(answer),
         gold=item.gold,
         response=text,
