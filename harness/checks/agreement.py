@@ -14,13 +14,15 @@ class Agreement(Evidence):
 
     `worst` holds pairs (|reference|, |difference|): only elements that no other element with a
     smaller reference outdoes, so that |difference| <= atol + rtol |reference| for all elements
-    exactly if it holds for these. `cosine` is 1 for two zero vectors, 0 for one.
+    exactly if it holds for these. `cosine` is 1 for two zero vectors, 0 for one. `largest_value` is
+    the largest absolute value in either vector.
     """
 
     n: int
     n_reference: int
     worst: list[tuple[Measured, Measured]]
     cosine: Measured
+    largest_value: Measured
 
     @property
     def largest(self) -> float:
@@ -33,13 +35,14 @@ def compare(ours: ArrayLike, reference: ArrayLike) -> Agreement:
     """How `ours` differs from `reference`, both flattened to float64 vectors."""
     a_N = np.asarray(ours, dtype=np.float64).ravel()
     b_N = np.asarray(reference, dtype=np.float64).ravel()
-    if a_N.shape != b_N.shape:
-        return Agreement(n=a_N.size, n_reference=b_N.size, worst=[], cosine=math.nan)
-    if not (np.isfinite(a_N).all() and np.isfinite(b_N).all()):
-        worst = [(math.nan, math.nan)]
-        return Agreement(n=a_N.size, n_reference=b_N.size, worst=worst, cosine=math.nan)
-    worst = _frontier(np.abs(b_N), np.abs(a_N - b_N))
-    return Agreement(n=a_N.size, n_reference=b_N.size, worst=worst, cosine=_cosine(a_N, b_N))
+    finite = a_N.shape == b_N.shape and bool(np.isfinite(a_N).all() and np.isfinite(b_N).all())
+    return Agreement(
+        n=a_N.size,
+        n_reference=b_N.size,
+        worst=_frontier(np.abs(b_N), np.abs(a_N - b_N)) if finite else [(math.nan, math.nan)],
+        cosine=_cosine(a_N, b_N) if finite else math.nan,
+        largest_value=float(np.abs(np.concatenate([a_N, b_N])).max(initial=0.0)),
+    )
 
 
 def agreement_problems(
@@ -65,7 +68,9 @@ def agreement_problems(
             f"{bound:.3g} (atol {tolerance.atol:g}, rtol {tolerance.rtol:g}); "
             "find the first step of the computation that differs"
         )
-    if tolerance.min_cosine is not None and not agreement.cosine >= tolerance.min_cosine:
+    # rounding errors around zero have no direction
+    directed = not agreement.largest_value <= tolerance.atol
+    if directed and tolerance.min_cosine and not agreement.cosine >= tolerance.min_cosine:
         problems.append(
             f"{what}: cosine {agreement.cosine:.9g} is below {tolerance.min_cosine:g}; "
             "the two point in different directions"

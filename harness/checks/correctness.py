@@ -42,15 +42,18 @@ def path_problems(
 
 
 def path_metrics(path: PathAgreement) -> dict[str, float]:
-    """The measured differences, by name."""
-    return {
-        "advantages_max_abs_difference": path.advantages.largest,
-        "loss_abs_difference": path.loss.largest,
-        "logprob_gradient_max_abs_difference": path.logprob_gradient.largest,
-        "logprob_gradient_cosine": path.logprob_gradient.cosine,
-        "parameter_gradient_max_abs_difference": path.parameter_gradient.largest,
-        "parameter_gradient_cosine": path.parameter_gradient.cosine,
+    """The measured differences, and cosines where there is a direction, by name."""
+    parts = {
+        "advantages": path.advantages,
+        "loss": path.loss,
+        "logprob_gradient": path.logprob_gradient,
+        "parameter_gradient": path.parameter_gradient,
     }
+    metrics = {f"{name}_max_abs_difference": part.largest for name, part in parts.items()}
+    for name in ("logprob_gradient", "parameter_gradient"):
+        if parts[name].cosine != 0.0:
+            metrics[f"{name}_cosine"] = parts[name].cosine
+    return metrics
 
 
 def card_paths(experiment: Experiment) -> list[CorrectnessPath]:
