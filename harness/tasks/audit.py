@@ -1,14 +1,14 @@
 """What a data set is worth as evidence: overlap of its splits, and labels that hold.
 
-A label error is a gold answer that is not a number, or that its own worked solution never states
-(as the number itself, or as its hundredth where the solution counts dollars and the answer cents).
-Everything that a careful reader would still accept is a note: a gold that the solution states
-before its last line, a calculator annotation that was rounded or can't be read.
+A label error is a gold answer that is not a number, or that is not among the numbers of the last
+line of its own worked solution which holds any. Everything that a careful reader would still
+accept is a note: cents where the solution counts dollars, a calculator annotation that was rounded
+or can't be read.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -23,6 +23,8 @@ NGRAM = 13
 
 _WORD = re.compile(r"[^\W_]+")
 _ANNOTATION = re.compile(r"<<(.*?)>>", re.DOTALL)
+_SMALL = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_IN_WORDS = {word: value for value, word in enumerate(_SMALL)}
 _SPACED_THOUSANDS = re.compile(r"(?<=[0-9]) (?=[0-9]{3}(?![0-9]))")
 
 
@@ -129,15 +131,13 @@ def label_error(problem: Problem) -> str | None:
         gold = problem.gold_value
     except (ValueError, ZeroDivisionError):
         return f"gold answer {problem.gold!r} is not a number"
-    lines = _reasoning_lines(problem)
-    if not lines:
-        return "there is no worked solution"
-    stated = _numbers(lines)
+    stated = _concluding_numbers(problem)
+    if not stated:
+        return "no line of the solution holds a number"
+    # a solution in dollars may be asked for cents
     if gold in stated or gold / 100 in stated:
         return None
-    last = _numbers(lines[-1:])
-    found = str(float(last[-1])) if last else "no number"
-    return f"gold {problem.gold} is nowhere in the solution, whose last line ends with {found}"
+    return f"gold {problem.gold}, but the solution concludes with {_shown(stated)}"
 
 
 def annotation_notes(problem: Problem) -> list[str]:
@@ -165,30 +165,30 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def _label_notes(problem: Problem) -> list[str]:
-    """What a careful reader would still accept about a gold answer that is stated."""
-    lines = _reasoning_lines(problem)
-    gold = problem.gold_value
-    if gold not in _numbers(lines):
-        return [f"gold {problem.gold} is stated as its hundredth only"]
-    if gold not in _numbers(lines[-1:]):
-        return [f"gold {problem.gold} is stated before the last line only"]
+    """What a careful reader would still accept about a gold answer without a label error."""
+    if problem.gold_value in _concluding_numbers(problem):
+        return []
+    return [f"gold {problem.gold} is a hundred times the number that the solution concludes with"]
+
+
+def _concluding_numbers(problem: Problem) -> list[Fraction]:
+    """The numbers of the last line that holds any, annotations and the `####` line left out.
+
+    Also read: small numbers in words, and blanks between thousands ("17 000").
+    """
+    reasoning = _ANNOTATION.sub("", problem.solution.rpartition("####")[0])
+    for line in reversed(reasoning.splitlines()):
+        numbers = all_numbers(line)
+        if numbers:
+            joined = all_numbers(_SPACED_THOUSANDS.sub("", line))
+            in_words = [Fraction(_IN_WORDS[word]) for word in words(line) if word in _IN_WORDS]
+            return [*in_words, *joined, *numbers]
     return []
 
 
-def _reasoning_lines(problem: Problem) -> list[str]:
-    """The solution without its `####` line and without annotations, empty lines left out."""
-    reasoning = _ANNOTATION.sub("", problem.solution.rpartition("####")[0])
-    return [line for line in reasoning.splitlines() if line.strip()]
-
-
-def _numbers(lines: Iterable[str]) -> list[Fraction]:
-    """Every number of the lines, and those written with blanks between thousands ("17 000")."""
-    found = []
-    for line in lines:
-        found.extend(all_numbers(line))
-        if _SPACED_THOUSANDS.search(line):
-            found.extend(all_numbers(_SPACED_THOUSANDS.sub("", line)))
-    return found
+def _shown(numbers: Sequence[Fraction]) -> str:
+    value = numbers[-1]
+    return str(value) if value.denominator == 1 else f"{float(value):g}"
 
 
 def _ngrams(text: tuple[str, ...], n: int) -> set[tuple[str, ...]]:
