@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.cards import Experiment, load_experiment
+from harness.cards import Experiment, GateCheck, load_experiment
 from harness.cards.consistency import gates_of
+from harness.checks import PREFLIGHTS
 from harness.errors import CardError
 from harness.plugin.options import SETTINGS
 
@@ -49,14 +50,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             f"{where} asks for {' and '.join(wanted)}; a test speaks of one of them"
         )
     try:
-        declared = subjects(load(metafunc.config, card))[wanted[0]]
+        names = declared(load(metafunc.config, card))[STAGES[wanted[0]]]
     except CardError as error:
         raise pytest.Collector.CollectError(str(error)) from None
-    if not declared:
+    if not names:
         raise pytest.Collector.CollectError(
             f"{where}: {card.name} declares no {wanted[0]}; remove the test"
         )
-    metafunc.parametrize(wanted[0], declared, indirect=True)
+    metafunc.parametrize(wanted[0], names, indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -109,15 +110,17 @@ def load(config: pytest.Config, card: Path) -> Experiment:
     return loaded[card]
 
 
-def subjects(experiment: Experiment) -> dict[str, list[str]]:
-    """Names of what an experiment declares, by the fixture that hands it to a test."""
-    from harness.checks import PREFLIGHTS
+def gate_checks(experiment: Experiment) -> list[GateCheck]:
+    """The gates of the card, then those that the registration adds."""
+    return [*gates_of(experiment.card), *experiment.registration.extra_gates]
 
+
+def declared(experiment: Experiment) -> dict[str, list[str]]:
+    """Names of what an experiment declares, by stage, in its order."""
     rule = experiment.card.decision_rule
-    gates = [*gates_of(experiment.card), *experiment.registration.extra_gates]
     return {
         "preflight": list(PREFLIGHTS),
-        "gate": [gate.metric for gate in gates],
+        "gate": [gate.metric for gate in gate_checks(experiment)],
         "arm": [arm.name for arm in experiment.arms],
-        "criterion": [criterion.id for criterion in rule.criteria] if rule else [],
+        "decision": [criterion.id for criterion in rule.criteria] if rule else [],
     }

@@ -76,9 +76,10 @@ class Controller:
                 carried["reason"],
             )
             ledger.record(record, Facts(**carried["facts"]))
-        elif report.failed:  # xdist's own report of a worker that died: no item could send one
-            reason = report.longreprtext.partition("\n")[0]
-            ledger.record(ItemRecord(report.nodeid, "", "", "INVALID", reason), None)
+        elif report.failed:  # xdist's own report of a worker that died
+            stage, name = ledger.subject(report.nodeid)
+            reason = str(report.longrepr)
+            ledger.record(ItemRecord(report.nodeid, stage, name, "INVALID", reason))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the verdicts down, and let the exit status say what pytest's own can't."""
@@ -120,7 +121,7 @@ class Controller:
             card = card_of(self.config.rootpath / file)
             if card is None:
                 return None
-            self.ledgers[file] = ledger = ExperimentLedger(file, card)
+            self.ledgers[file] = ledger = ExperimentLedger(card)
             try:
                 ledger.experiment = load(self.config, card)
             except CardError as error:

@@ -91,6 +91,17 @@ class Facts:
         self.diagnostics = other.diagnostics or self.diagnostics
         self.attempts = max(self.attempts, other.attempts)
 
+    def word(self, stage: str, name: str) -> str:
+        """PASSED or INVALID for a preflight, gate or arm that is known of, else NOT RUN.
+
+        A criterion is decided by its item, so without one it is NOT RUN.
+        """
+        if stage == "preflight" and name in self.preflights:
+            return "PASSED" if self.preflights[name]["outcome"] == "passed" else "INVALID"
+        if stage == "gate" and name in self.gates:
+            return "PASSED" if self.gates[name]["ok"] else "INVALID"
+        return "PASSED" if stage == "arm" and name in self.arms else "NOT RUN"
+
     def metrics(self, stage: str, name: str) -> dict[str, Plain]:
         """The figures measured for one preflight, gate, arm or criterion."""
         if stage == "preflight" and name in self.preflights:

@@ -43,7 +43,7 @@ def open_card(pytestconfig: pytest.Config) -> OpenCard:
             retrain=settings.retrain,
             data_dir=settings.gsm8k_dir,
             controller_pid=settings.controller_pid,
-            run_id=settings.run_id,
+            worker=settings.worker,
         )
 
     return open_run_of

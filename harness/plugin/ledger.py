@@ -1,16 +1,21 @@
 """What the session planned and what came of it, kept by the process that the user started."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from harness.cards import Experiment
+from harness.plugin.collection import declared
 from harness.plugin.facts import Facts
+
+Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True)
 class ItemRecord:
-    """What one item came to: its stage, the name of what it speaks of, its word, and why.
+    """What one item came to: its word and the reason for it, which is empty if all is well.
 
     `verdict` is PASSED, INVALID, BLOCKED, VALIDATED, REFUTED or INCONCLUSIVE.
     """
@@ -29,7 +34,6 @@ class ExperimentLedger:
     `experiment` is None if the card could not be loaded; `collection_error` then says why.
     """
 
-    file: str
     card: Path
     experiment: Experiment | None = None
     collection_error: str = ""
@@ -44,8 +48,13 @@ class ExperimentLedger:
 
     @property
     def scale(self) -> str:
-        """The name of the scale."""
+        """The name of the scale, empty if the card could not be loaded."""
         return self.experiment.scale.name if self.experiment else ""
+
+    @cached_property
+    def declared(self) -> dict[str, list[str]]:
+        """What the experiment declares, by stage; nothing if the card could not be loaded."""
+        return declared(self.experiment) if self.experiment else {}
 
     @property
     def not_run(self) -> list[str]:
@@ -56,15 +65,34 @@ class ExperimentLedger:
         """Expect a record of each of these items."""
         self.planned |= dict.fromkeys(items)
 
-    def record(self, record: ItemRecord, facts: Facts | None) -> None:
-        """Keep the worst that an item came to: a teardown can fail after a test passed."""
+    def record(self, record: ItemRecord, facts: Facts | None = None) -> None:
+        """Keep the worst that an item came to: a teardown can fail after its test passed."""
         before = self.records.get(record.item)
         if before is None or record.verdict in ("INVALID", "BLOCKED"):
             self.records[record.item] = record
         if facts is not None:
             self.facts.learn(facts)
 
-    def of_stage(self, stage: str) -> list[ItemRecord]:
-        """The records of one stage, in planned order."""
+    def subject(self, item: str) -> tuple[str, str]:
+        """Stage and name of what an item speaks of, both empty if it speaks of neither."""
+        for stage, names in self.declared.items():
+            for name in names:
+                if item.endswith(f"[{name}]"):
+                    return stage, name
+        return "", ""
+
+    def records_of(self, *words: str) -> list[ItemRecord]:
+        """The items that came to one of these words, in planned order."""
         found = [self.records[item] for item in self.planned if item in self.records]
-        return [record for record in found if record.stage == stage]
+        return [record for record in found if record.verdict in words]
+
+    def word(self, stage: str, name: str) -> str:
+        """What is known of a preflight, gate, arm or criterion: its item's word, if it has one."""
+        for record in self.records.values():
+            if (record.stage, record.name) == (stage, name):
+                return record.verdict
+        return self.facts.word(stage, name)
+
+    def in_order(self, stage: str, facts: Mapping[str, Fact]) -> list[tuple[str, Fact]]:
+        """A stage's facts in the card's order; workers learn them in any."""
+        return [(name, facts[name]) for name in self.declared.get(stage, ()) if name in facts]

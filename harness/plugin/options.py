@@ -1,7 +1,6 @@
 """Command line, environment and markers."""
 
 import os
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +14,15 @@ MARKERS = {
     "selftest": "the harness examines itself",
 }
 
-_SHARED = "harness"
+_CONTROLLER_PID = "harness_controller_pid"
 
 
 @dataclass(frozen=True)
 class Settings:
     """What the user asked for, the same in the controller and in every xdist worker.
 
-    Paths are absolute. `controller_pid` is the process that the user started, `run_id` names what
-    it and its workers do together.
+    Paths are absolute. `controller_pid` is the process that the user started; `worker` is `main`
+    in that process, `gw0`, `gw1`, ... in the workers of xdist.
     """
 
     scale: str
@@ -33,7 +32,7 @@ class Settings:
     retrain: bool
     gsm8k_dir: Path | None
     controller_pid: int
-    run_id: str
+    worker: str
 
 
 SETTINGS = pytest.StashKey[Settings]()
@@ -83,9 +82,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: object) -> None:
-    """Tell each xdist worker who started it, and the name that all of them share."""
-    asked: Settings = node.config.stash[SETTINGS]  # type: ignore[attr-defined]  # xdist is untyped
-    node.workerinput[_SHARED] = (asked.controller_pid, asked.run_id)  # type: ignore[attr-defined]
+    """Tell each xdist worker which process the user started."""
+    node.workerinput[_CONTROLLER_PID] = os.getpid()  # type: ignore[attr-defined]  # xdist is untyped
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -100,8 +98,7 @@ def settings(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
     runs_dir = config.getoption("runs_dir") or environ.get("HARNESS_RUNS_DIR")
     verdict_json = config.getoption("verdict_json")
     gsm8k_dir = config.getoption("gsm8k_dir") or environ.get("HARNESS_GSM8K_DIR")
-    own = (os.getpid(), uuid.uuid4().hex)
-    controller_pid, run_id = getattr(config, "workerinput", {}).get(_SHARED, own)
+    workerinput = getattr(config, "workerinput", {})
     return Settings(
         scale=scale if scale in ("embedded", "full") else str(here / scale),
         # the default does not move with the folder that pytest is called from: neither do the runs
@@ -110,6 +107,6 @@ def settings(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         require_verdict=config.getoption("require_verdict"),
         retrain=config.getoption("retrain"),
         gsm8k_dir=here / gsm8k_dir if gsm8k_dir else None,
-        controller_pid=controller_pid,
-        run_id=run_id,
+        controller_pid=workerinput.get(_CONTROLLER_PID, os.getpid()),
+        worker=workerinput.get("workerid", "main"),
     )

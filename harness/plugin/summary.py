@@ -6,15 +6,13 @@ from collections.abc import Iterable
 import pytest
 
 from harness.plugin import verdict_json
-from harness.plugin.collection import subjects
-from harness.plugin.facts import ArmFact, BaseFact, shown
+from harness.plugin.facts import shown
 from harness.plugin.ledger import ExperimentLedger
 from harness.plugin.options import Settings
-from harness.plugin.verdict import Verdict, one_line
+from harness.plugin.verdict import Verdict, one_line, without_word
 
 _COLOURS = {"VALIDATED": "green", "INCONCLUSIVE": "yellow", None: "yellow"}
 _STAGES = {"preflight": "preflights", "gate": "gates", "arm": "arms", "decision": "criteria"}
-_GOOD = {"PASSED", "VALIDATED", "REFUTED", "INCONCLUSIVE"}
 
 
 def show(
@@ -26,7 +24,7 @@ def show(
     """Print an experiment's verdict."""
     at_scale = f" at scale {ledger.scale}" if ledger.scale else ""
     reporter.write_sep("=", f"{ledger.id}{at_scale}")
-    for line in lines(ledger, reporter._tw.fullwidth):
+    for line in lines(ledger, reporter.config.get_terminal_writer().fullwidth):
         reporter.write_line(line)
     reporter.write_line(f"verdict file: {verdict_json.stored_at(settings.runs_dir, ledger)}")
     reporter.write_line("")
@@ -44,33 +42,31 @@ def lines(ledger: ExperimentLedger, width: int) -> list[str]:
         f"speaks of: {experiment.scale.claims}",
         *stage_lines(ledger),
         "",
-        *arm_lines(facts.base, facts.arms, width),
+        *arm_lines(ledger, width),
         *criterion_lines(ledger),
         *block("preflight figures", preflight_notes(ledger)),
         *block("gates", gate_sentences(ledger)),
         *block("pilot (decides nothing)", facts.notes),
         *block("diagnostics (not used for the verdict)", facts.diagnostics),
-        *block("not well", complaints(ledger)),
+        *block("INVALID", invalid(ledger)),
+        *block("BLOCKED", blocked(ledger)),
         *block("NOT RUN", ledger.not_run),
         *([f"attempts: {facts.attempts}"] if facts.attempts else []),
     ]
 
 
 def stage_lines(ledger: ExperimentLedger) -> list[str]:
-    """For each stage, what its items came to out of what the card declares."""
-    assert ledger.experiment is not None
-    declared = subjects(ledger.experiment)
-    totals = dict(zip(_STAGES, (len(names) for names in declared.values()), strict=True))
-    found = []
-    for stage, title in _STAGES.items():
-        words = Counter(record.verdict for record in ledger.of_stage(stage))
-        counts = ", ".join(f"{count} {word}" for word, count in words.items()) or "none ran"
-        found.append(f"{title + ':':12}{counts} (of {totals[stage]})")
-    return found
+    """For each stage, what came of all that the card declares."""
+    return [
+        f"{_STAGES[stage] + ':':12}"
+        + ", ".join(f"{n} {w}" for w, n in Counter(ledger.word(stage, x) for x in names).items())
+        for stage, names in ledger.declared.items()
+    ]
 
 
-def arm_lines(base: BaseFact | None, arms: dict[str, ArmFact], width: int) -> list[str]:
+def arm_lines(ledger: ExperimentLedger, width: int) -> list[str]:
     """What each arm did, as a table, or one figure a line where a table does not fit."""
+    base, arms = ledger.facts.base, ledger.in_order("arm", ledger.facts.arms)
     if not arms:
         return []
     rows = [["arm", "steps", "rollouts", "reward", "accuracy", "items", "seconds"]]
@@ -78,7 +74,7 @@ def arm_lines(base: BaseFact | None, arms: dict[str, ArmFact], width: int) -> li
         rows.append(
             ["base model", "-", "-", "-", f"{base['accuracy']:.4f}", str(base["n_items"]), "-"]
         )
-    for name, arm in arms.items():
+    for name, arm in arms:
         rows.append(
             [
                 name,
@@ -96,7 +92,7 @@ def arm_lines(base: BaseFact | None, arms: dict[str, ArmFact], width: int) -> li
 def criterion_lines(ledger: ExperimentLedger) -> list[str]:
     """Estimate, interval and margin of each criterion, and its sentence."""
     found = []
-    for name, fact in ledger.facts.criteria.items():
+    for name, fact in ledger.in_order("decision", ledger.facts.criteria):
         figures = {
             key: shown(value, "+") for key, value in fact.items() if isinstance(value, float)
         }
@@ -104,7 +100,7 @@ def criterion_lines(ledger: ExperimentLedger) -> list[str]:
             f"criterion {name}: {fact['outcome']}",
             f"  estimate {figures['estimate']}, interval [{figures['lower']}, {figures['upper']}], "
             f"margin {figures['margin']}",
-            f"  {one_line(fact['sentence'])}",
+            f"  {one_line(without_word(fact['sentence'], fact['outcome']))}",
             "",
         ]
     return found
@@ -114,22 +110,30 @@ def preflight_notes(ledger: ExperimentLedger) -> list[str]:
     """The figures that preflights report even when they pass."""
     return [
         f"{name}: {note}"
-        for name, fact in ledger.facts.preflights.items()
+        for name, fact in ledger.in_order("preflight", ledger.facts.preflights)
         for note in fact["notes"]
     ]
 
 
 def gate_sentences(ledger: ExperimentLedger) -> list[str]:
     """Each gate's value and bounds."""
-    return [one_line(gate["sentence"]) for gate in ledger.facts.gates.values()]
+    return [one_line(gate["sentence"]) for _, gate in ledger.in_order("gate", ledger.facts.gates)]
 
 
-def complaints(ledger: ExperimentLedger) -> list[str]:
-    """Items that came to nothing good, and why."""
+def invalid(ledger: ExperimentLedger) -> list[str]:
+    """Items that failed or broke, and why."""
     return [
-        f"{record.verdict} {record.item.rpartition('::')[2]}: {one_line(record.reason)}"
-        for record in ledger.records.values()
-        if record.verdict not in _GOOD
+        f"{record.item.rpartition('::')[2]}: {one_line(record.reason)}"
+        for record in ledger.records_of("INVALID")
+    ]
+
+
+def blocked(ledger: ExperimentLedger) -> list[str]:
+    """What blocked, each once, and how many items."""
+    reasons = Counter(record.reason for record in ledger.records_of("BLOCKED"))
+    return [
+        f"{reason.removeprefix('BLOCKED ')} ({count} item{'s' * (count > 1)})"
+        for reason, count in reasons.items()
     ]
 
 

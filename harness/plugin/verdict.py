@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 
-from harness.plugin.collection import subjects
 from harness.plugin.ledger import ExperimentLedger
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """VALIDATED, REFUTED, INCONCLUSIVE or INVALID with its sentence.
+    """VALIDATED, REFUTED, INCONCLUSIVE or INVALID, with its sentence.
 
-    `word` is None if what was selected or what ran reaches no verdict; the sentence says why.
+    `word` is None if what was selected, or what ran, reaches no verdict; the sentence says why.
     """
 
     word: str | None
@@ -25,52 +24,51 @@ class Verdict:
 def verdict_of(ledger: ExperimentLedger) -> Verdict:
     """INVALID over REFUTED over INCONCLUSIVE over VALIDATED.
 
-    A failed preflight or gate, a broken or blocked item, makes the experiment INVALID, whatever
-    else was found: a decision stands on them. Only with every criterion decided can it be
-    INCONCLUSIVE or VALIDATED.
+    A failed preflight or gate, or an item that broke or was blocked, makes the experiment INVALID,
+    whatever else was found: a decision stands on them. REFUTED needs one criterion; INCONCLUSIVE
+    and VALIDATED need every criterion to have been decided.
     """
-    problem = first_problem(ledger)
-    if problem or ledger.experiment is None:
+    if problem := first_problem(ledger):
         return Verdict("INVALID", problem)
-    words = {record.name: record.verdict for record in ledger.of_stage("decision")}
     for word in ("REFUTED", "INCONCLUSIVE", "VALIDATED"):
-        if word != "REFUTED" and (why := undecided(ledger, set(words))):
-            return Verdict(None, why)
-        sentences = [r.reason for r in ledger.of_stage("decision") if r.verdict == word]
-        if sentences:
-            return Verdict(word, "; ".join(sentences))
-    return Verdict(None, "not decided: the card has no criterion")
+        if word == "INCONCLUSIVE" and (why := undecided(ledger)):
+            return Verdict(None, f"not decided: {why}")
+        if sentences := [record.reason for record in ledger.records_of(word)]:
+            return Verdict(word, without_word("; ".join(sentences), word))
+    return Verdict(None, "not decided: the card declares no criterion")
 
 
 def first_problem(ledger: ExperimentLedger) -> str:
     """What makes the experiment INVALID, the earliest stage first; empty if nothing does."""
     if ledger.collection_error:
-        return ledger.collection_error
-    for name, fact in ledger.facts.preflights.items():
-        if fact["outcome"] != "passed":
-            return f"preflight {name}: {one_line(fact['message'])}"
-    for gate in ledger.facts.gates.values():
+        return one_line(ledger.collection_error)
+    for name, preflight in ledger.in_order("preflight", ledger.facts.preflights):
+        if preflight["outcome"] != "passed":
+            return f"preflight {name}: {one_line(preflight['message'])}"
+    for _, gate in ledger.in_order("gate", ledger.facts.gates):
         if not gate["ok"]:
             return one_line(gate["sentence"])
-    for word in ("INVALID", "BLOCKED"):
-        for record in ledger.records.values():
-            if record.verdict == word:
-                return f"{record.item.rpartition('::')[2]}: {one_line(record.reason)}"
+    for record in ledger.records_of("INVALID"):
+        return f"{record.item.rpartition('::')[2]}: {one_line(record.reason)}"
+    for record in ledger.records_of("BLOCKED"):
+        return record.reason.removeprefix("BLOCKED by ")
     return ""
 
 
-def undecided(ledger: ExperimentLedger, decided: set[str]) -> str:
-    """Why not every criterion has been decided; empty if every one has."""
-    assert ledger.experiment is not None
-    missing = [c for c in subjects(ledger.experiment)["criterion"] if c not in decided]
-    if not missing:
-        return ""
-    if ledger.not_run:
-        count = len(ledger.not_run)
-        return f"not decided: the session ended before {count} of its selected items had run"
-    return f"not decided: no selected item asks for criterion {', '.join(missing)}"
+def undecided(ledger: ExperimentLedger) -> str:
+    """Why some criterion has no verdict; empty if each has one."""
+    names = ledger.declared.get("decision", [])
+    missing = [name for name in names if ledger.word("decision", name) == "NOT RUN"]
+    if missing and ledger.not_run:
+        return f"the session ended before {len(ledger.not_run)} of its selected items had run"
+    return f"no selected item asks for criterion {', '.join(missing)}" if missing else ""
 
 
 def one_line(text: str) -> str:
     """Several problems as one line."""
     return "; ".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+def without_word(sentence: str, word: str) -> str:
+    """The sentence without the verdict's word in front, where it already stands beside it."""
+    return sentence.removeprefix(f"{word}: ")

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import orjson
 
-from harness.cards.card import GateCheck
-from harness.cards.consistency import gates_of
-from harness.plugin.collection import subjects
+from harness.cards import GateCheck
+from harness.plugin.collection import gate_checks
 from harness.plugin.ledger import ExperimentLedger
 from harness.plugin.verdict import Verdict
 from harness.store.files import make_folder, write_atomic
@@ -38,26 +37,21 @@ def write(path: Path, documents: Sequence[Json]) -> None:
 
 
 def document(ledger: ExperimentLedger, verdict: Verdict) -> Json:
-    """The verdict and everything under it. What was not measured is null."""
-    facts, experiment = ledger.facts, ledger.experiment
-    declared = subjects(experiment) if experiment else {}
-    arms: Json = {"steps": None, "rollouts": None, "accuracy": None, "n_items": None}
+    """The verdict and everything under it; what was not measured is null."""
+    facts, experiment, names = ledger.facts, ledger.experiment, ledger.declared
     return {
         "experiment": ledger.id,
-        "scale": ledger.scale,
+        "scale": ledger.scale or None,
         "claims": experiment.scale.claims if experiment else None,
         "card_sha256": experiment.card_sha256 if experiment else None,
         "registration_sha256": experiment.registration_sha256 if experiment else None,
         "scale_sha256": experiment.scale_sha256 if experiment else None,
         "verdict": verdict.word,
         "sentence": verdict.sentence,
-        "criteria": [criterion(ledger, name) for name in declared.get("criterion", [])],
-        "gates": [gate(ledger, check) for check in gate_checks(ledger)],
-        "preflights": [preflight(ledger, name) for name in declared.get("preflight", [])],
-        "arms": [
-            {"name": name} | arms | dict(facts.arms.get(name, {}))
-            for name in declared.get("arm", [])
-        ],
+        "criteria": [criterion(ledger, name) for name in names.get("decision", ())],
+        "gates": [gate(ledger, check) for check in gate_checks(experiment)] if experiment else [],
+        "preflights": [preflight(ledger, name) for name in names.get("preflight", ())],
+        "arms": [arm(ledger, name) for name in names.get("arm", ())],
         "base": facts.base or {"accuracy": None, "n_items": None},
         "attempts": facts.attempts,
         "notes": facts.notes,
@@ -76,36 +70,32 @@ def document(ledger: ExperimentLedger, verdict: Verdict) -> Json:
 
 
 def criterion(ledger: ExperimentLedger, name: str) -> Json:
-    """One criterion; the outcome is `not_run`, or that of its item."""
-    measured: Json = {"estimate": None, "lower": None, "upper": None, "margin": None}
-    measured |= dict(ledger.facts.criteria.get(name, {"sentence": ""}))
-    words = {record.name: record.verdict for record in ledger.of_stage("decision")}
-    return {"id": name} | measured | {"outcome": words.get(name, "not_run")}
+    """One criterion; `outcome` is its item's word, or NOT RUN."""
+    unknown: Json = dict.fromkeys(("estimate", "lower", "upper", "margin", "sentence"))
+    known = dict(ledger.facts.criteria.get(name, {}))
+    return {"id": name} | unknown | known | {"outcome": ledger.word("decision", name)}
 
 
 def gate(ledger: ExperimentLedger, check: GateCheck) -> Json:
     """One gate; `ok` is null if it was not measured."""
-    found = ledger.facts.gates.get(check.metric)
+    known = ledger.facts.gates.get(check.metric)
     return {
         "metric": check.metric,
-        "value": found["value"] if found else None,
+        "value": known["value"] if known else None,
         "min": check.min,
         "max": check.max,
         "one_of": check.one_of,
-        "ok": found["ok"] if found else None,
+        "ok": known["ok"] if known else None,
     }
 
 
-def gate_checks(ledger: ExperimentLedger) -> list[GateCheck]:
-    """The gates of the card, then those that the registration adds."""
-    if ledger.experiment is None:
-        return []
-    return [*gates_of(ledger.experiment.card), *ledger.experiment.registration.extra_gates]
-
-
 def preflight(ledger: ExperimentLedger, name: str) -> Json:
-    """One preflight; the outcome is passed, failed, error or not_run."""
-    found = ledger.facts.preflights.get(name)
-    if found is None:
-        return {"id": name, "outcome": "not_run", "message": "", "notes": [], "metrics": {}}
-    return {"id": name} | dict(found)
+    """One preflight; `outcome` is passed, failed, error or not_run."""
+    unknown: Json = {"outcome": "not_run", "message": "", "notes": [], "metrics": {}}
+    return {"id": name} | unknown | dict(ledger.facts.preflights.get(name, {}))
+
+
+def arm(ledger: ExperimentLedger, name: str) -> Json:
+    """One arm."""
+    unknown: Json = dict.fromkeys(("steps", "rollouts", "accuracy", "n_items"))
+    return {"name": name} | unknown | dict(ledger.facts.arms.get(name, {}))
