@@ -1,0 +1,185 @@
+"""`python -m harness.engine --base-model DIR`: serve one base model on this machine.
+
+Prints its address, and nothing else, on stdout once it serves. SIGTERM and SIGINT end it.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch: workers compute side by side, one thread each
+os.environ["MKL_NUM_THREADS"] = "1"
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+from harness.errors import HarnessError
+
+log = logging.getLogger("harness.engine")
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until told to end; 0 after a clean end, 2 for a start that is refused in one line."""
+    options = _parser().parse_args(argv)
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    if options.exit_with is not None:
+        _end_with(options.exit_with)
+    try:
+        key = _api_key(options)
+        if options.state is not None:
+            asyncio.run(_serve(options, options.state, key))
+        else:
+            with tempfile.TemporaryDirectory(prefix="engine-") as folder:
+                asyncio.run(_serve(options, Path(folder), key))
+    except HarnessError as error:
+        sys.stderr.write(f"harness.engine: {error}\n")
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m harness.engine", description=__doc__)
+    parser.add_argument(
+        "--base-model", type=Path, required=True, metavar="DIR", help="a local Hugging Face folder"
+    )
+    parser.add_argument("--model-name", action="append", default=[], help="one more name for it")
+    parser.add_argument("--host", default="127.0.0.1", help="beyond loopback only with a key")
+    parser.add_argument("--port", type=int, default=0, help="0, the default, takes a free one")
+    parser.add_argument("--state", type=Path, metavar="DIR", help="checkpoints outlive the engine")
+    parser.add_argument("--seed", type=int, default=0, help="for requests that bring no seed")
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="computing threads"
+    )
+    parser.add_argument(
+        "--api-key-env", metavar="NAME", help="environment variable holding the key to ask for"
+    )
+    parser.add_argument(
+        "--exit-with", type=int, metavar="PID", help="end when this process has ended"
+    )
+    return parser
+
+
+def _api_key(options: argparse.Namespace) -> str | None:
+    key = os.environ.get(options.api_key_env) if options.api_key_env else None
+    if options.api_key_env and not key:
+        raise HarnessError(f"--api-key-env {options.api_key_env}: the variable is not set")
+    if options.host not in LOOPBACK and not key:
+        raise HarnessError(
+            f"--host {options.host} is reachable from elsewhere; give a key with --api-key-env"
+        )
+    return key
+
+
+async def _serve(options: argparse.Namespace, state_folder: Path, key: str | None) -> None:
+    import torch
+    import uvicorn
+
+    from harness.engine.app import make_app
+    from harness.engine.base_model import read_config, read_tokenizer, read_weights
+    from harness.engine.futures import Futures
+    from harness.engine.service import BaseModel, Service
+    from harness.engine.state import StateFolder
+
+    torch.set_num_threads(1)
+    folder = options.base_model.resolve()
+    config = read_config(folder)
+    names = dict.fromkeys((*options.model_name, folder.name, str(folder)))
+    base = BaseModel(tuple(names), folder, config, read_weights(folder, config))
+    listener = _listen(options.host, options.port)
+    state = StateFolder(state_folder.resolve())
+    loop = asyncio.get_running_loop()
+    service = Service(
+        base, state, Futures(loop), read_tokenizer(folder), max(1, options.workers), options.seed
+    )
+
+    class Server(uvicorn.Server):
+        """uvicorn without its signal handlers: they would end the process by the signal again."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Generator[None, None, None]:
+            yield
+
+    server = Server(
+        uvicorn.Config(
+            make_app(service, key),
+            log_level="warning",
+            access_log=False,
+            lifespan="on",
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=1,
+            backlog=4096,
+        )
+    )
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sign, lambda: setattr(server, "should_exit", True))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.005)
+    host, port = listener.getsockname()[:2]
+    log.info("serving %s, %d workers, state in %s", base.name, options.workers, state.root)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    sys.stdout.write(address + "\n")
+    sys.stdout.flush()
+    try:
+        await serving
+    finally:
+        service.close()
+        log.info("ended")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=4096)
+    except OSError as error:
+        raise HarnessError(
+            f"port {port} on {host} can't be used: {error.strerror}; choose another"
+        ) from None
+
+
+def _end_with(pid: int) -> None:
+    """End this process within a second or so after `pid` has ended."""
+
+    def watch() -> None:
+        while _alive(pid):
+            time.sleep(0.5)
+        log.info("process %d has ended; so does the engine", pid)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(3)
+        os._exit(0)
+
+    threading.Thread(target=watch, name="exit-with", daemon=True).start()
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended but is not yet reaped does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        return status != "Z"
+    except OSError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not Path("/proc").is_dir()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
