@@ -1,0 +1,36 @@
+"""From a registered criterion and per-item scores to a verdict with its sentence.
+
+``criterion``  what was registered: contrast, bounds, margin, alpha, sides, method, unit
+``pairing``    scores joined on item ids; whatever can't be joined is a problem, never a smaller n
+``methods``    the registered methods by name
+``rule``       ``decide``: the registered method alone sets the verdict
+``outcome``    the verdict and everything needed to recompute it by hand
+``sentences``  the verdict in words
+``reachable``  can a criterion come out both ways at this n?
+``family``     several criteria to one verdict
+``diagnostics``  what other methods would have said; imported by nothing here
+"""
+
+from harness.decisions.criterion import Criterion, Unit
+from harness.decisions.family import CombineRule, combine
+from harness.decisions.methods import METHODS, method_named
+from harness.decisions.outcome import Outcome, Verdict
+from harness.decisions.pairing import PairedScores, Rows, paired_scores
+from harness.decisions.reachable import can_come_out_both_ways
+from harness.decisions.rule import decide
+
+__all__ = [
+    "METHODS",
+    "CombineRule",
+    "Criterion",
+    "Outcome",
+    "PairedScores",
+    "Rows",
+    "Unit",
+    "Verdict",
+    "can_come_out_both_ways",
+    "combine",
+    "decide",
+    "method_named",
+    "paired_scores",
+]

@@ -1,0 +1,95 @@
+"""One registered criterion: which contrast has to lie above which margin, and how that is shown."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from harness.errors import CardError, StatisticsError
+from harness.statistics.contrasts import Bounds, Contrast, contrast
+
+if TYPE_CHECKING:
+    from harness.cards import Criterion as StatedCriterion
+    from harness.cards import DecisionRule
+
+
+class Unit(StrEnum):
+    """What is counted as one independent observation, hence what the verdict may speak of."""
+
+    FIXED_CHECKPOINT_ITEMS = "fixed_checkpoint_items"  # items: a claim about these checkpoints
+    SEEDS = "seeds"  # training runs: a claim about the method
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """VALIDATED when the contrast of ``weights`` is shown to lie above ``margin``.
+
+    ``sides=2`` splits alpha over the two limits, so each of VALIDATED and REFUTED is wrong with
+    probability alpha/2 at most; ``sides=1`` grants alpha to each.
+    ``order_key`` fixes the item order of a betting method, ``log_events`` the logarithm of
+    empirical Bernstein (4 or 3 two-sided), ``seeds`` the training seeds of the unit ``seeds``.
+    Raises CardError for numbers that no rule can be built on.
+    """
+
+    id: str
+    metric: str
+    weights: Mapping[str, float]
+    bounds: Bounds | Mapping[str, Bounds]
+    margin: float
+    alpha: float
+    sides: int
+    method: str = "paired_hoeffding"
+    unit: str = Unit.FIXED_CHECKPOINT_ITEMS
+    order_key: str | None = None
+    log_events: int | None = None
+    seeds: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.alpha < 1.0:
+            raise CardError(f"criterion {self.id}: alpha is {self.alpha}; it must lie in (0, 1)")
+        if self.sides not in (1, 2):
+            raise CardError(f"criterion {self.id}: sides is {self.sides!r}; write 1 or 2")
+        if not math.isfinite(self.margin):
+            raise CardError(f"criterion {self.id}: margin is {self.margin}; it must be finite")
+        if self.unit not in set(Unit):
+            raise CardError(
+                f"criterion {self.id}: unknown unit {self.unit!r}; known: {', '.join(Unit)}"
+            )
+        self.contrast()
+
+    @classmethod
+    def from_card(
+        cls, stated: "StatedCriterion", rule: "DecisionRule", *, sides: int = 2
+    ) -> "Criterion":
+        """Build it from a card's decision rule. Cards of version 1 name no sides: they are two."""
+        return cls(
+            id=stated.id,
+            metric=stated.metric,
+            weights=stated.weights,
+            bounds=stated.bounds,
+            margin=stated.margin,
+            alpha=rule.alpha,
+            sides=sides,
+            method=rule.method,
+            unit=rule.unit,
+            seeds=tuple(rule.seeds),
+        )
+
+    def contrast(self) -> Contrast:
+        """The contrast of the arms with a non-zero weight, with its range."""
+        try:
+            return contrast(self.weights, self.bounds)
+        except StatisticsError as error:
+            raise CardError(f"criterion {self.id}: {error}") from error
+
+    @property
+    def pair(self) -> tuple[str, str] | None:
+        """(treatment, baseline) when the weights are +1 and -1 and all bounds are 0 and 1."""
+        c = self.contrast()
+        if sorted(c.weights.values()) != [-1.0, 1.0]:
+            return None
+        if any(bounds != (0.0, 1.0) for bounds in c.bounds.values()):
+            return None
+        by_weight = {weight: arm for arm, weight in c.weights.items()}
+        return by_weight[1.0], by_weight[-1.0]

@@ -1,0 +1,276 @@
+"""The methods that a criterion may register, by name.
+
+A method gives limits, and the p value of "above the margin"; "below" is asked by exchanging the
+signs of the data and of the margin, so that both directions go through the same code.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.decisions.criterion import Criterion, Unit
+from harness.errors import CardError
+from harness.statistics import betting, clustered, exact, exact_limits, intervals, paired
+from harness.statistics.contrasts import Contrast
+from harness.statistics.intervals import Interval
+from harness.statistics.paired import PairedCounts
+from harness.statistics.ratios import as_fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Scores that were joined, checked and put into the registered order."""
+
+    contrast: Contrast
+    scores: Mapping[str, NDArray[np.float64]]
+    z_N: NDArray[np.float64]
+    counts: PairedCounts | None  # two 0/1 arms only
+    cluster_N: NDArray[np.int64] | None
+
+    def mirrored(self) -> "Sample":
+        """The same data with every sign exchanged."""
+        weights = {arm: -weight for arm, weight in self.contrast.weights.items()}
+        return replace(
+            self,
+            contrast=replace(self.contrast, weights=weights),
+            z_N=-self.z_N,
+            counts=None if self.counts is None else self.counts.swapped(),
+        )
+
+    def exact_values(self) -> Counter[Fraction]:
+        """The contrast of every item as an exact fraction of the decimals given, counted."""
+        weights = {arm: as_fraction(w) for arm, w in self.contrast.weights.items()}
+        columns = zip(*(self.scores[arm].tolist() for arm in weights), strict=True)
+        exact_z: Counter[Fraction] = Counter()
+        for row, count in Counter(columns).items():
+            terms = zip(weights.values(), row, strict=True)
+            exact_z[sum((w * as_fraction(x) for w, x in terms), Fraction(0))] += count
+        return exact_z
+
+
+Limits = Callable[[Sample, Criterion], Interval]
+PAbove = Callable[[Sample, Criterion, float], float]
+ExactlyAbove = Callable[[Sample, Criterion, float], bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One registrable method.
+
+    ``exactly_above`` settles a near tie between the lower limit and a margin; None if it can't be.
+    ``finite_sample_valid``: its error rate holds at every n, not in the limit only.
+    """
+
+    name: str
+    limits: Limits
+    p_above: PAbove
+    exactly_above: ExactlyAbove
+    finite_sample_valid: bool
+    binary: bool = False  # needs two arms scored 0 or 1
+    unit: Unit = Unit.FIXED_CHECKPOINT_ITEMS
+    min_n: int = 1
+    any_spread: bool = False  # its width follows the data's spread down to any value above 0
+
+
+def method_named(name: str) -> Method:
+    """Return the method of that name; CardError listing the known ones if there is none."""
+    if name not in METHODS:
+        raise CardError(f"unknown decision method {name!r}; known: {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def registered_method(criterion: Criterion) -> Method:
+    """Return the criterion's method; CardError when the two do not fit together."""
+    method, where = method_named(criterion.method), f"criterion {criterion.id}: "
+    name = method.name
+    if criterion.unit != method.unit:
+        raise CardError(f"{where}{name} counts {method.unit}, the unit is {criterion.unit}")
+    if method.binary and criterion.pair is None:
+        raise CardError(f"{where}{name} needs weights +1 and -1 and scores of 0 or 1")
+    if name == "mcnemar_exact" and criterion.margin != 0.0:
+        raise CardError(f"{where}{name} tests margin 0 only, the margin is {criterion.margin:+g}")
+    if name == "paired_betting_cs" and not criterion.order_key:
+        raise CardError(f"{where}{name} depends on the item order; register an order_key")
+    allowed = (None, 2) if criterion.sides == 1 else (None, 3, 4)
+    if name == "paired_empirical_bernstein" and criterion.log_events not in allowed:
+        raise CardError(f"{where}log_events is {criterion.log_events}; it may be {allowed[1:]}")
+    if name == "seed_t" and len(criterion.seeds) < method.min_n:
+        raise CardError(
+            f"{where}{name} needs at least {method.min_n} seeds, {len(criterion.seeds)} registered"
+        )
+    return method
+
+
+def _counts(sample: Sample) -> PairedCounts:
+    if sample.counts is None:
+        raise CardError("a method for 0/1 scores was given other scores")
+    return sample.counts
+
+
+def _hoeffding(sample: Sample, c: Criterion) -> Interval:
+    return intervals.hoeffding(sample.z_N, sample.contrast.range, c.alpha, c.sides)
+
+
+def _hoeffding_p(sample: Sample, c: Criterion, margin: float) -> float:
+    excess = float(sample.z_N.mean()) - margin
+    return intervals.hoeffding_p(excess, sample.z_N.size, sample.contrast.range, c.sides)
+
+
+def _hoeffding_exactly(sample: Sample, c: Criterion, margin: float) -> bool:
+    mean, _ = _exact_moments(sample)
+    span, alpha = _exact_range(sample), as_fraction(c.alpha)
+    n = sample.z_N.size
+    return exact_limits.hoeffding_clears(mean - as_fraction(margin), n, span, alpha, c.sides)
+
+
+def _bernstein(sample: Sample, c: Criterion) -> Interval:
+    span = sample.contrast.range
+    return intervals.empirical_bernstein(sample.z_N, span, c.alpha, c.sides, c.log_events)
+
+
+def _bernstein_p(sample: Sample, c: Criterion, margin: float) -> float:
+    span = sample.contrast.range
+    return intervals.empirical_bernstein_p(sample.z_N, margin, span, c.sides, c.log_events)
+
+
+def _bernstein_exactly(sample: Sample, c: Criterion, margin: float) -> bool:
+    mean, variance = _exact_moments(sample)
+    events = c.log_events or (2 if c.sides == 1 else 4)
+    return exact_limits.empirical_bernstein_clears(
+        mean - as_fraction(margin),
+        variance,
+        sample.z_N.size,
+        _exact_range(sample),
+        events / as_fraction(c.alpha),
+    )
+
+
+def _betting(sample: Sample, c: Criterion) -> Interval:
+    low, high = sample.contrast.range_lo, sample.contrast.range_hi
+    return betting.betting_interval(sample.z_N, low, high, c.alpha, c.sides, "anytime")
+
+
+def _betting_p(sample: Sample, c: Criterion, margin: float) -> float:
+    low, high = sample.contrast.range_lo, sample.contrast.range_hi
+    return betting.betting_p(sample.z_N, margin, low, high, c.alpha, c.sides, "anytime")
+
+
+def _clustered_mean(sample: Sample) -> clustered.ClusteredMean:
+    if sample.cluster_N is None:
+        raise CardError("clustered_t needs a cluster label for every item; pass clusters")
+    return clustered.clustered_mean(sample.z_N, sample.cluster_N)
+
+
+def _clustered_t(sample: Sample, c: Criterion) -> Interval:
+    m = _clustered_mean(sample)
+    return paired.t_limits(m.mean, m.se, m.clusters - 1, m.clusters, c.alpha, c.sides)
+
+
+def _clustered_p(sample: Sample, c: Criterion, margin: float) -> float:
+    m = _clustered_mean(sample)
+    return paired.t_p(m.mean, m.se, m.clusters - 1, margin, c.sides)
+
+
+def _seed_p(sample: Sample, c: Criterion, margin: float) -> float:
+    z = sample.z_N
+    return paired.t_p(float(z.mean()), paired.standard_error(z), z.size - 1, margin, c.sides)
+
+
+def _mcnemar_p(sample: Sample, c: Criterion, _zero: float) -> float:
+    counts = _counts(sample)
+    test = exact.mcnemar_exact(counts.treatment_only, counts.baseline_only)
+    return min(1.0, c.sides * test.p_one_sided_treatment_better)
+
+
+def _mcnemar_exactly(sample: Sample, c: Criterion, _zero: float) -> bool:
+    counts = _counts(sample)
+    tail = exact.mcnemar_tail(counts.treatment_only, counts.baseline_only)
+    return c.sides * tail < as_fraction(c.alpha)
+
+
+def _undecidable(_sample: Sample, _criterion: Criterion, _margin: float) -> None:
+    """The limit is the root of a transcendental equation: no exact form to compare."""
+
+
+def _exact_moments(sample: Sample) -> tuple[Fraction, Fraction]:
+    """Mean and unbiased variance (0 for one item)."""
+    values = sample.exact_values()
+    n = sample.z_N.size
+    mean = sum((z * count for z, count in values.items()), Fraction(0)) / n
+    squares = sum(((z - mean) ** 2 * count for z, count in values.items()), Fraction(0))
+    return mean, squares / max(n - 1, 1)
+
+
+def _exact_range(sample: Sample) -> Fraction:
+    bounds = sample.contrast.bounds
+    return sum(
+        (
+            abs(as_fraction(w)) * (as_fraction(bounds[a][1]) - as_fraction(bounds[a][0]))
+            for a, w in sample.contrast.weights.items()
+        ),
+        Fraction(0),
+    )
+
+
+METHODS: Mapping[str, Method] = {
+    method.name: method
+    for method in (
+        Method("paired_hoeffding", _hoeffding, _hoeffding_p, _hoeffding_exactly, True),
+        Method(
+            "paired_cp_bonferroni",
+            lambda s, c: paired.clopper_pearson_pair(_counts(s), c.alpha, c.sides),
+            lambda s, c, margin: paired.clopper_pearson_pair_p(_counts(s), margin, c.sides),
+            _undecidable,
+            finite_sample_valid=True,
+            binary=True,
+        ),
+        Method(
+            "paired_tango",
+            lambda s, c: paired.tango(_counts(s), c.alpha, c.sides),
+            lambda s, c, margin: paired.tango_p(_counts(s), margin, c.sides),
+            _undecidable,
+            finite_sample_valid=False,
+            binary=True,
+        ),
+        Method(
+            "paired_empirical_bernstein",
+            _bernstein,
+            _bernstein_p,
+            _bernstein_exactly,
+            finite_sample_valid=True,
+            min_n=2,
+        ),
+        Method("paired_betting_cs", _betting, _betting_p, _undecidable, finite_sample_valid=True),
+        Method(
+            "clustered_t",
+            _clustered_t,
+            _clustered_p,
+            _undecidable,
+            finite_sample_valid=False,
+            min_n=2,
+            any_spread=True,
+        ),
+        Method(
+            "seed_t",
+            lambda s, c: paired.t_interval(s.z_N, c.alpha, c.sides),
+            _seed_p,
+            _undecidable,
+            finite_sample_valid=False,
+            unit=Unit.SEEDS,
+            min_n=3,  # a claim about the method needs a spread that two runs can't show
+            any_spread=True,
+        ),
+        Method(
+            "mcnemar_exact",
+            lambda s, c: exact.mcnemar_interval(_counts(s), c.alpha, c.sides),
+            _mcnemar_p,
+            _mcnemar_exactly,
+            finite_sample_valid=True,
+            binary=True,
+        ),
+    )
+}
