@@ -211,7 +211,8 @@ class ForwardBackward:
         inputs = {
             name: _stack([row.inputs[name] for row in rows], length) for name in self._loss.inputs
         }
-        return lp, self._loss.per_token(lp, inputs, self._knobs)
+        real = _stack([np.ones((len(row.tokens_T), 1), np.float32) for row in rows], length)
+        return lp, self._loss.per_token(lp, inputs, self._knobs) * real
 
     def _add(self, index: int, names: Sequence[str], grads: tuple[Tensor, ...]) -> None:
         with self._lock:
