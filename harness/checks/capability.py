@@ -63,15 +63,10 @@ def step_problems(steps: ThrowAwaySteps | None, arm: Arm, base_model: str) -> li
             f"arm {arm.name}: 0 of {steps.rollouts} responses could be parsed, at least 1 "
             "expected; check renderer and prompt"
         )
-    if not steps.finite_logprobs or (steps.loss is not None and not math.isfinite(steps.loss)):
+    if not math.isfinite(steps.reward):
         problems.append(
-            f"arm {arm.name}: log-probs or loss ({steps.loss}) are not finite; "
-            "the service can't train this configuration"
-        )
-    if not steps.moved:
-        problems.append(
-            f"arm {arm.name}: the step moved no log-prob, above 0 expected; "
-            "check that optim_step is applied"
+            f"arm {arm.name}: the mean reward is {steps.reward}, not a finite number; "
+            "correct the grader"
         )
     return problems
 

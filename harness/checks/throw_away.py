@@ -6,10 +6,9 @@ from harness.checks.evidence import Evidence, Measured
 class ThrowAwaySteps(Evidence):
     """Steps of one arm's exact configuration, on a client that is not kept.
 
-    `rollouts` counts one step's rollouts, `stopped` those that end with the stop token, `parsed`
-    those that the environment could parse, `tokens` their action tokens. `loss` is the first
-    step's `loss:sum`, None if the service reports none; `moved` says whether the last step changed
-    log-probs. `seconds` has one mapping a step: phases sample, train and snapshot.
+    Of the first step: `rollouts`, of which `stopped` end with the stop token and `parsed` were
+    understood by the environment, their action `tokens`, and their mean `reward`. `seconds` has
+    one mapping a step: phases sample, train and snapshot.
     """
 
     arm: str
@@ -18,9 +17,7 @@ class ThrowAwaySteps(Evidence):
     stopped: int
     parsed: int
     tokens: int
-    finite_logprobs: bool
-    loss: Measured | None
-    moved: bool
+    reward: Measured
     seconds: list[dict[str, float]]
 
 

@@ -1,0 +1,86 @@
+"""Evidence for `restoration`: fresh clients of both arms, before and after one identical step."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.cards import Experiment
+from harness.checks.restoration import ClientState, RestorationEvidence
+from harness.tasks.gsm8k import Task
+from harness.training.loop import ArmContext, ArmState, adam_params, open_arm
+from harness.training.probes.arms import forward, loss_datum, text_tokens, throw_away_arms
+from harness.training.prompts import Prompter
+
+if TYPE_CHECKING:
+    import tinker
+
+PROBLEMS = 4
+LONGEST = 192
+
+
+async def collect(
+    service: tinker.ServiceClient, prompter: Prompter, experiment: Experiment, task: Task
+) -> RestorationEvidence:
+    """Open each arm as the run opens it, and give all arms of a group one identical step."""
+    preflight = experiment.card.restoration_preflight
+    groups = preflight.groups if preflight is not None and preflight.applicable else []
+    rows = [text_tokens(prompter, problem)[:LONGEST] for problem in task.train[:PROBLEMS]]
+    with throw_away_arms(service, prompter, experiment, task) as contexts:
+        return RestorationEvidence(
+            groups=[
+                await _group([contexts[arm.name] for arm in group.arms], rows) for group in groups
+            ]
+        )
+
+
+async def _group(contexts: list[ArmContext], rows: list[list[int]]) -> list[ClientState]:
+    states = await asyncio.gather(*(open_arm(context) for context in contexts))
+    before = await asyncio.gather(*(forward(state.client, rows) for state in states))
+    # the same datums and the same optimizer for all, whatever each would have sent
+    data = [
+        loss_datum(
+            row, logprobs.tolist(), np.full(len(row) - 1, 1.0 if index % 2 else -1.0).tolist()
+        )
+        for index, (row, logprobs) in enumerate(zip(rows, before[0], strict=True))
+    ]
+    adam = adam_params(contexts[0])
+    after = await asyncio.gather(*(_step(state, data, adam, rows) for state in states))
+    infos = await asyncio.gather(*(state.client.get_info_async() for state in states))
+    return [
+        ClientState(
+            arm=context.arm.name,
+            sent=sent(context),
+            reported_rank=info.lora_rank,
+            before_T=np.concatenate(old).tolist(),
+            after_T=np.concatenate(new).tolist(),
+        )
+        for context, info, old, new in zip(contexts, infos, before, after, strict=True)
+    ]
+
+
+async def _step(
+    state: ArmState, data: list[tinker.Datum], adam: tinker.AdamParams, rows: list[list[int]]
+) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+    update = await state.client.forward_backward_async(data, "importance_sampling")
+    optimizer = await state.client.optim_step_async(adam)
+    await update.result_async()
+    await optimizer.result_async()
+    return await forward(state.client, rows)
+
+
+def sent(context: ArmContext) -> dict[str, float]:
+    """What an arm sends with its creation and with each step, in the card's keys."""
+    adam = adam_params(context)
+    return {
+        "beta1": adam.beta1,
+        "beta2": adam.beta2,
+        "eps": adam.eps,
+        "learning_rate": adam.learning_rate,
+        "weight_decay": adam.weight_decay,
+        "grad_clip_norm": adam.grad_clip_norm,
+        "init_seed": float(context.arm.seed),
+        "lora_rank": float(context.lora_rank),
+    }

@@ -1,0 +1,177 @@
+"""Evidence for `server_loss`: reported losses, and how far single steps move log-probs."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.cards import Experiment
+from harness.checks.server_loss import LossEvidence, LossValue, losses_of
+from harness.tasks.gsm8k import Task
+from harness.training.probes.arms import forward, loss_datum, output_logprobs, text_tokens
+from harness.training.prompts import Prompter
+from harness.training.streams import stream_seed
+
+if TYPE_CHECKING:
+    import tinker
+
+    from harness.cards import Arm
+
+TARGETS = 32
+"""Target positions of the datum whose log-probs are watched; the longer one has twice as many."""
+
+ADAM_EPS = 1e6
+"""Far above any gradient, so that Adam's step is (learning rate / eps) times the gradient."""
+
+WANTED_MOVE = 0.01
+"""Nats: large against float32's 1e-6, small enough for a move to be linear in the gradient."""
+
+FIRST_STEP_SIZE = 1e-3
+ATTEMPTS = 6
+# rows of the value probe, of different lengths
+VALUE_LENGTHS = (48, 33, 21)
+SHIFT = 0.5
+
+
+async def collect(
+    service: tinker.ServiceClient, prompter: Prompter, experiment: Experiment, task: Task
+) -> LossEvidence:
+    """Probe with fresh clients of one seed; each takes at most one step and is left behind."""
+    rows = [text_tokens(prompter, problem) for problem in task.train[: len(VALUE_LENGTHS)]]
+
+    async def client() -> tinker.TrainingClient:
+        spec = experiment.registration.training
+        return await service.create_lora_training_client_async(
+            experiment.card.base_model,
+            rank=experiment.card.lora_rank,
+            seed=experiment.arms[0].seed,
+            train_mlp=spec.train_mlp,
+            train_attn=spec.train_attn,
+            train_unembed=spec.train_unembed,
+        )
+
+    valued = await client()
+    short = [row[: n + 1] for row, n in zip(rows, VALUE_LENGTHS, strict=True)]
+    values = [
+        await loss_value(valued, arm, short, experiment.registration.training.data_order_seed)
+        for arm in one_arm_per_loss(experiment)
+    ]
+
+    longer = (rows[0] * (2 * TARGETS))[: 2 * TARGETS + 1]
+    watched = longer[: TARGETS + 1]
+    (before,) = await forward(valued, [watched])
+    probes = probe_batches(watched, longer, before)
+    step_size = FIRST_STEP_SIZE
+    one = before * 0.0
+    for _ in range(ATTEMPTS):
+        one = await move(await client(), watched, probes["one"], step_size)
+        largest = float(np.abs(one).max())
+        if not math.isfinite(largest) or WANTED_MOVE / 4 <= largest <= WANTED_MOVE * 4:
+            break
+        step_size *= min(1e3, WANTED_MOVE / largest) if largest > 0.0 else 1e3
+    others = [name for name in probes if name != "one"]
+    clients = await asyncio.gather(*(client() for _ in others))
+    moves = await asyncio.gather(
+        *(
+            move(fresh, watched, probes[name], step_size)
+            for fresh, name in zip(clients, others, strict=True)
+        )
+    )
+    return LossEvidence(
+        values=values,
+        moves_T={
+            "one": one.tolist(),
+            **{name: row.tolist() for name, row in zip(others, moves, strict=True)},
+        },
+        step_size=step_size,
+    )
+
+
+def one_arm_per_loss(experiment: Experiment) -> list[Arm]:
+    """The first arm that trains with each loss."""
+    return [
+        next(arm for arm in experiment.arms if arm.loss == loss) for loss in losses_of(experiment)
+    ]
+
+
+async def loss_value(
+    client: tinker.TrainingClient, arm: Arm, rows: Sequence[Sequence[int]], seed: int
+) -> LossValue:
+    """One forward_backward, with behaviour log-probs well away from the learner's."""
+    generator = np.random.Generator(np.random.PCG64(stream_seed(seed, "server_loss", arm.loss)))
+    current = await forward(client, rows)
+    behaviour = [
+        _float32(logprobs + generator.uniform(-SHIFT, SHIFT, size=logprobs.size))
+        for logprobs in current
+    ]
+    advantages = [_float32(generator.uniform(0.2, 1.0, size=row.size)) for row in current]
+    # both signs, without cancelling: a mean must not look like a sum
+    advantages[-1] = -advantages[-1]
+    data = [
+        loss_datum(row, q.tolist(), a.tolist())
+        for row, q, a in zip(rows, behaviour, advantages, strict=True)
+    ]
+    config = dict(arm.loss_config)
+    update = await client.forward_backward_async(data, arm.loss, config or None)
+    result = await update.result_async()
+    return LossValue(
+        loss=arm.loss,
+        config=config,
+        logprobs_D_T=[row.tolist() for row in output_logprobs(result)],
+        behaviour_D_T=[row.tolist() for row in behaviour],
+        advantages_D_T=[row.tolist() for row in advantages],
+        reported=result.metrics.get("loss:sum"),
+    )
+
+
+def probe_batches(
+    watched: Sequence[int], longer: Sequence[int], logprobs: NDArray[np.float64]
+) -> dict[str, list[tinker.Datum]]:
+    """The batch of each probe. All gradients are those of `watched`, by the names of the check."""
+    n = logprobs.size
+    ones, zeros, half = [1.0] * n, [0.0] * n, n // 2
+    q = logprobs.tolist()
+    one = loss_datum(watched, q, ones)
+    return {
+        "one": [one],
+        "two_copies": [one, one],
+        "doubled_advantages": [loss_datum(watched, q, [2.0] * n)],
+        "longer": [loss_datum(longer, [*q, *zeros], [*ones, *zeros])],
+        "halves": [
+            loss_datum(watched, q, ones[:half] + zeros[half:]),
+            loss_datum(watched, q, zeros[:half] + ones[half:]),
+        ],
+        # the learner twice as likely as the sampler to emit each token
+        "doubled_ratio": [loss_datum(watched, [value - math.log(2.0) for value in q], ones)],
+    }
+
+
+async def move(
+    client: tinker.TrainingClient,
+    watched: Sequence[int],
+    batch: list[tinker.Datum],
+    step_size: float,
+) -> NDArray[np.float64]:
+    """How one step on a batch moves the log-probs of `watched` (T)."""
+    import tinker
+
+    (before,) = await forward(client, [watched])
+    adam = tinker.AdamParams(
+        learning_rate=step_size * ADAM_EPS, beta1=0.9, beta2=0.95, eps=ADAM_EPS
+    )
+    update = await client.forward_backward_async(batch, "importance_sampling")
+    optimizer = await client.optim_step_async(adam)
+    await update.result_async()
+    await optimizer.result_async()
+    (after,) = await forward(client, [watched])
+    return after - before
+
+
+def _float32(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values as the wire carries them."""
+    return values.astype(np.float32).astype(np.float64)

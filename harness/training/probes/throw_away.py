@@ -1,0 +1,105 @@
+"""Evidence for `capability` and `feasibility`: timed steps of every arm, then a slice of items."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from harness.cards import Experiment
+from harness.checks.throw_away import PromptLengths, RoundTrip, ThrowAwayEvidence, ThrowAwaySteps
+from harness.tasks.gsm8k import Problem, Task
+from harness.training.evaluate import evaluate
+from harness.training.loop import ArmContext, ArmState, open_arm, run_step
+from harness.training.probes.arms import throw_away_arms
+from harness.training.prompts import Prompter
+from harness.training.records import StepRecord
+
+if TYPE_CHECKING:
+    import tinker
+
+ITEMS = 128
+ROUND_TRIPS = 64
+
+
+async def collect(
+    service: tinker.ServiceClient, prompter: Prompter, experiment: Experiment, task: Task
+) -> ThrowAwayEvidence:
+    """The arm's own loop code, for the registered number of timed steps.
+
+    Arms run one after another, so that none is timed against another's load.
+    """
+    timed = experiment.registration.feasibility.timed_steps
+    arms = []
+    with throw_away_arms(service, prompter, experiment, task) as contexts:
+        for context in contexts.values():
+            state = await open_arm(context)
+            records = [await run_step(context, state) for _ in range(timed)]
+            arms.append(steps_evidence(context, state, records))
+        _, sampler = state.snapshots.sampler(timed)
+    items = task.test[:ITEMS]
+    started = time.perf_counter()
+    await evaluate(sampler, prompter, experiment.registration.evaluation, items, _ignore)
+    seconds = time.perf_counter() - started
+    consumed = max(arm.prompts for arm in experiment.arms)
+    order = next(iter(contexts.values())).order
+    drawn = [task.train[index] for index in order[:consumed]]
+    return ThrowAwayEvidence(
+        arms=arms,
+        round_trip=round_trip(prompter, [*drawn[:ROUND_TRIPS], *task.test[:ROUND_TRIPS]]),
+        lengths={"train": lengths(prompter, drawn), "test": lengths(prompter, task.test)},
+        evaluated=len(items),
+        evaluation_seconds=seconds,
+    )
+
+
+def steps_evidence(
+    context: ArmContext, state: ArmState, records: Sequence[StepRecord]
+) -> ThrowAwaySteps:
+    """What the first step gave, and how long each took."""
+    groups = records[0]["groups"]
+    responses = [tokens for group in groups for tokens in group["tokens_G_T"]]
+    return ThrowAwaySteps(
+        arm=context.arm.name,
+        model=state.model,
+        rollouts=len(responses),
+        stopped=sum(ends_with_stop(context.prompter, tokens) for tokens in responses),
+        parsed=sum(flag for group in groups for flag in group["format_G"]),
+        tokens=sum(map(len, responses)),
+        reward=records[0]["metrics"]["reward"],
+        seconds=[record["seconds"] for record in records],
+    )
+
+
+def ends_with_stop(prompter: Prompter, tokens: Sequence[int]) -> bool:
+    """Whether a response ends with one of the renderer's stop tokens or texts."""
+    for stop in prompter.stop:
+        if isinstance(stop, int):
+            if tokens and tokens[-1] == stop:
+                return True
+        elif str(prompter.renderer.tokenizer.decode(list(tokens))).endswith(stop):
+            return True
+    return False
+
+
+def round_trip(prompter: Prompter, problems: Sequence[Problem]) -> RoundTrip:
+    """Prompts as tokens, to text, and to tokens again."""
+    tokenizer = prompter.renderer.tokenizer
+    broken = []
+    for problem in problems:
+        tokens = prompter.tokens(problem).to_ints()
+        if tokenizer.encode(str(tokenizer.decode(tokens)), add_special_tokens=False) != tokens:
+            broken.append(problem.id)
+    return RoundTrip(prompts=len(problems), broken=broken)
+
+
+def lengths(prompter: Prompter, problems: Sequence[Problem]) -> PromptLengths:
+    """The longest rendered prompt."""
+    longest = max(problems, key=lambda problem: prompter.tokens(problem).length)
+    return PromptLengths(
+        prompts=len(problems), longest=prompter.tokens(longest).length, item=longest.id
+    )
+
+
+def _ignore(done: int, tokens: int) -> None:
+    """A probe shows no live line."""
