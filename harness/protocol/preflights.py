@@ -5,13 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import JsonValue
 
 from harness.cards import Experiment
+from harness.checks import (
+    audit,
+    baseline_correctness,
+    capability,
+    feasibility,
+    forecast,
+    pins,
+    reference_correctness,
+    restoration,
+    server_loss,
+)
 from harness.checks.evidence import Evidence
 from harness.checks.finding import Finding
+from harness.checks.throw_away import ThrowAwayEvidence
 from harness.protocol.services import Service
 from harness.tasks.gsm8k import Task
 from harness.training.identity import preflight_parts
+
+E = TypeVar("E", bound=Evidence)
 
 
 @dataclass(frozen=True)
@@ -19,27 +36,132 @@ class Context:
     """What collectors are given. `task` reads the data when it is first asked."""
 
     experiment: Experiment
-    card_path: Path
+    cards_dir: Path
     task: Callable[[], Task]
     service: Service
 
 
 @dataclass(frozen=True)
-class Preflight:
+class Preflight(Generic[E]):
     """One preflight.
 
-    `evidence` names what is collected: preflights that share a name share one collection. It is
+    `name` says what evidence is collected: preflights of one name share one collection. Evidence is
     kept in the run store unless `kept` is false, which suits what is cheap and must be current.
     `served` says whether it depends on the service.
     """
 
-    evidence: str
-    collect: Callable[[Context], Evidence]
-    check: Callable[[Evidence, Experiment], Finding]
-    served: bool
+    name: str
+    evidence: type[E]
+    collect: Callable[[Context], E]
+    check: Callable[[E, Experiment], Finding]
+    served: bool = False
     kept: bool = True
 
     def parts(self, context: Context) -> dict[str, object]:
         """What its evidence depends on."""
-        service = context.service.identity() if self.served else {}
-        return preflight_parts(context.experiment, service)
+        identity = context.service.identity() if self.served else {}
+        return preflight_parts(context.experiment, identity)
+
+    def document(self, context: Context) -> JsonValue:
+        """Its evidence, collected now, as JSON."""
+        return self.collect(context).plain()
+
+    def finding(self, document: JsonValue, experiment: Experiment) -> Finding:
+        """What its check finds in the evidence."""
+        return self.check(self.evidence.of(document), experiment)
+
+
+def _pins(context: Context) -> pins.PinsEvidence:
+    from harness.training.probes.pins import collect, file_sha256
+
+    weights = None
+    if context.service.embedded:
+        from harness.embedded import MODEL_DIR
+
+        weights = file_sha256(MODEL_DIR / "model.safetensors")
+    return collect(context.experiment, context.cards_dir, weights)
+
+
+def _baseline(context: Context) -> baseline_correctness.BaselineEvidence:
+    from harness.training.probes.baseline_correctness import collect
+
+    return collect(context.experiment)
+
+
+def _reference(context: Context) -> reference_correctness.ReferenceEvidence:
+    from harness.training.probes.reference_correctness import collect
+
+    return collect(context.experiment, context.task(), context.cards_dir)
+
+
+def _loss(context: Context) -> server_loss.LossEvidence:
+    from harness.training.probes.server_loss import collect
+
+    service = context.service
+    client, prompter = service.client(), service.prompter()
+    return service.run(collect(client, prompter, context.experiment, context.task()))
+
+
+def _restoration(context: Context) -> restoration.RestorationEvidence:
+    from harness.training.probes.restoration import collect
+
+    service = context.service
+    client, prompter = service.client(), service.prompter()
+    return service.run(collect(client, prompter, context.experiment, context.task()))
+
+
+def _throw_away(context: Context) -> ThrowAwayEvidence:
+    from harness.training.probes.throw_away import collect
+
+    service = context.service
+    client, prompter = service.client(), service.prompter()
+    return service.run(collect(client, prompter, context.experiment, context.task()))
+
+
+def _audit(context: Context) -> audit.AuditEvidence:
+    from harness.training.probes.audit import collect
+
+    return collect(context.experiment, context.task())
+
+
+def _forecast(context: Context) -> forecast.ForecastEvidence:
+    from harness.training.probes.forecast import collect
+
+    return collect(context.experiment, context.task())
+
+
+# each has an evidence type of its own, matched with its check where it is constructed
+PREFLIGHTS: dict[str, Preflight[Any]] = {
+    "pins": Preflight("pins", pins.PinsEvidence, _pins, pins.check, kept=False),
+    "baseline_correctness": Preflight(
+        "baseline_correctness",
+        baseline_correctness.BaselineEvidence,
+        _baseline,
+        baseline_correctness.check,
+    ),
+    "reference_correctness": Preflight(
+        "reference_correctness",
+        reference_correctness.ReferenceEvidence,
+        _reference,
+        reference_correctness.check,
+    ),
+    "server_loss": Preflight(
+        "server_loss", server_loss.LossEvidence, _loss, server_loss.check, served=True
+    ),
+    "restoration": Preflight(
+        "restoration",
+        restoration.RestorationEvidence,
+        _restoration,
+        restoration.check,
+        served=True,
+    ),
+    # one set of throw-away steps answers two questions: can it be done, and how long will it take
+    "capability": Preflight(
+        "throw_away", ThrowAwayEvidence, _throw_away, capability.check, served=True
+    ),
+    "feasibility": Preflight(
+        "throw_away", ThrowAwayEvidence, _throw_away, feasibility.check, served=True
+    ),
+    "audit": Preflight("audit", audit.AuditEvidence, _audit, audit.check),
+    "forecast": Preflight("forecast", forecast.ForecastEvidence, _forecast, forecast.check),
+}

@@ -70,7 +70,7 @@ class CardRun:
         run_id: str,
     ) -> None:
         self.experiment = experiment
-        self.preflights = PREFLIGHTS
+        self.preflights: tuple[str, ...] = PREFLIGHTS
         self.gates = tuple(check.metric for check in _gate_checks(experiment))
         rule = experiment.card.decision_rule
         self.criteria = tuple(criterion.id for criterion in rule.criteria) if rule else ()
@@ -87,6 +87,11 @@ class CardRun:
         return experiment_task(self.experiment, self._runs_dir, self._data_dir)
 
     @cached_property
+    def _context(self) -> preflights.Context:
+        cards_dir = self._card_path.parent
+        return preflights.Context(self.experiment, cards_dir, lambda: self._task, self._service)
+
+    @cached_property
     def _arms(self) -> ArmKeeper:
         return ArmKeeper(
             self.experiment,
@@ -100,20 +105,17 @@ class CardRun:
 
     def preflight(self, id: str) -> Finding:
         """One preflight: its evidence is collected once and checked each time."""
-        flight = preflights.FLIGHTS[id]
-        context = preflights.Context(
-            self.experiment, self._card_path, lambda: self._task, self._service
-        )
+        flight, context = preflights.PREFLIGHTS[id], self._context
         if not flight.kept:
-            return flight.check(flight.collect(context), self.experiment)
-        entry = self._store.entry(f"preflight/{id}", preflights.parts(flight, context))
+            return flight.finding(flight.document(context), self.experiment)
+        entry = self._store.entry(f"preflight/{flight.name}", flight.parts(context))
         produce_all(
             [entry],
-            lambda entry: entry.finish(flight.collect(context)),
+            lambda entry: entry.finish(flight.document(context)),
             run=self._run_id,
             retrain=self._retrain,
         )
-        return flight.check(entry.summary(), self.experiment)
+        return flight.finding(entry.summary(), self.experiment)
 
     def pilot(self) -> None:
         """The first steps of every arm."""
