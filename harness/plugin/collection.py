@@ -27,10 +27,14 @@ class Subject:
     stage: str
     name: str
 
-    @property
-    def arm(self) -> str:
-        """The arm, empty if the item speaks of no single arm."""
-        return self.name if self.stage == "arm" else ""
+    def properties(self) -> list[tuple[str, str]]:
+        """What JUnit says of the item; `arm` is empty if the item speaks of no single arm."""
+        return [
+            ("experiment", self.experiment),
+            ("scale", self.scale),
+            ("stage", self.stage),
+            ("arm", self.name if self.stage == "arm" else ""),
+        ]
 
 
 SUBJECT = pytest.StashKey[Subject]()
@@ -66,14 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         subject = subject_of(config, item)
         if subject is not None:
             item.stash[SUBJECT] = subject
-            item.user_properties.extend(
-                [
-                    ("experiment", subject.experiment),
-                    ("scale", subject.scale),
-                    ("stage", subject.stage),
-                    ("arm", subject.arm),
-                ]
-            )
+            item.user_properties.extend(subject.properties())
 
 
 def subject_of(config: pytest.Config, item: pytest.Item) -> Subject | None:

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from _pytest.junitxml import xml_key  # no public name leads to the JUnit file of a session
 
 from harness.errors import CardError, HarnessError
 from harness.plugin import summary, verdict_json
-from harness.plugin.collection import card_of, load
+from harness.plugin.collection import Subject, card_of, load
 from harness.plugin.facts import Facts, named
 from harness.plugin.ledger import ExperimentLedger, ItemRecord
 from harness.plugin.options import SETTINGS, is_worker
@@ -31,7 +32,9 @@ class Controller:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.settings = config.stash[SETTINGS]
+        self.cards: dict[Path, Path | None] = {}
         self.ledgers: dict[str, ExperimentLedger] = {}
+        self.crashes: list[pytest.TestReport] = []
         self.problems: list[str] = []
         self.live = LiveLines(self.settings.runs_dir)
 
@@ -51,8 +54,8 @@ class Controller:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """An experiment whose items could not even be made is INVALID."""
-        if report.failed and (ledger := self.ledger(report.nodeid)):
-            ledger.collection_error = report.longreprtext
+        if report.failed and (card := self.card(report.nodeid)):
+            self.ledger(report.nodeid, card).collection_error = report.longreprtext
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
@@ -80,10 +83,13 @@ class Controller:
             stage, name = ledger.subject(report.nodeid)
             reason = str(report.longrepr)
             ledger.record(ItemRecord(report.nodeid, stage, name, "INVALID", reason))
+            self.crashes.append(report)
 
+    @pytest.hookimpl(tryfirst=True)  # before pytest writes the JUnit file
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the verdicts down, and let the exit status say what pytest's own can't."""
         self.live.stop()
+        self.explain_crashes()
         documents = []
         for ledger in self.ledgers.values():
             document = verdict_json.document(ledger, verdict_of(ledger))
@@ -102,31 +108,33 @@ class Controller:
             terminalreporter.write_line(problem, red=True)
 
     def plan(self, items: Iterable[str]) -> None:
-        """Expect these items, and remove the verdicts that they are about to replace."""
+        """Expect these items of experiments."""
         for item in items:
-            if ledger := self.ledger(item):
-                if not ledger.planned:
-                    self.begin(ledger)
-                ledger.plan([item])
+            card = self.card(item)
+            if card and card.is_file():
+                self.ledger(item, card).plan([item])
 
-    def begin(self, ledger: ExperimentLedger) -> None:
-        """Remove an experiment's verdict of an earlier session, and watch its arms."""
-        verdict_json.stored_at(self.settings.runs_dir, ledger).unlink(missing_ok=True)
-        self.live.watch(ledger.id, ledger.scale)
+    def card(self, item: str) -> Path | None:
+        """The card of an item's file, None if the file is no experiment."""
+        file = self.config.rootpath / file_of(item)
+        if file not in self.cards:
+            self.cards[file] = card_of(file) if file.is_file() else None
+        return self.cards[file]
 
-    def ledger(self, item: str) -> ExperimentLedger | None:
-        """The ledger of an item's file, None if the file is no experiment."""
+    def ledger(self, item: str, card: Path) -> ExperimentLedger:
+        """The ledger of an item's file; a new one removes the verdict that it will replace."""
         file = file_of(item)
-        if file not in self.ledgers and (self.config.rootpath / file).is_file():
-            card = card_of(self.config.rootpath / file)
-            if card is None:
-                return None
-            self.ledgers[file] = ledger = ExperimentLedger(card)
+        if file not in self.ledgers:
+            ledger = ExperimentLedger(card, Path(self.settings.scale).stem)
             try:
                 ledger.experiment = load(self.config, card)
+                ledger.scale = ledger.experiment.scale.name
             except CardError as error:
                 ledger.collection_error = str(error)
-        return self.ledgers.get(file)
+            self.ledgers[file] = ledger
+            verdict_json.stored_at(self.settings.runs_dir, ledger).unlink(missing_ok=True)
+            self.live.watch(ledger.id, ledger.scale)
+        return self.ledgers[file]
 
     def write(self, path: Path, documents: list[verdict_json.Json]) -> None:
         """Write verdicts, or remember why they could not be written."""
@@ -134,6 +142,18 @@ class Controller:
             verdict_json.write(path, documents)
         except HarnessError as error:
             self.problems.append(named(error))
+
+    def explain_crashes(self) -> None:
+        """Give JUnit the properties that a dead worker could not send."""
+        junit = self.config.stash.get(xml_key, None)
+        if junit is None:
+            return
+        for report in self.crashes:
+            ledger = self.ledgers[file_of(report.nodeid)]
+            stage, name = ledger.subject(report.nodeid)
+            subject = Subject(ledger.id, ledger.scale, stage, name)
+            for key, value in (*subject.properties(), ("verdict", "INVALID")):
+                junit.node_reporter(report).add_property(key, value)
 
     def exit_status(self) -> int:
         """What pytest calls a success, seen with the verdicts in mind."""

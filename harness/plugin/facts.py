@@ -53,12 +53,15 @@ class BaseFact(TypedDict):
 
 
 class CriterionFact(TypedDict):
-    """The registered rule applied to one criterion; `outcome` is a verdict's word."""
+    """The registered rule applied to one criterion; see `harness.decisions.Outcome`."""
 
-    estimate: float
-    lower: float
-    upper: float
+    estimate: float | None
+    lower: float | None
+    upper: float | None
     margin: float
+    n: int
+    alpha: float
+    method: str
     outcome: str
     sentence: str
 
@@ -153,7 +156,7 @@ def arm_fact(arm: ArmSummary) -> ArmFact:
         "rollouts": int(arm.rollouts),
         "planned_steps": int(arm.planned_steps),
         "planned_rollouts": int(arm.planned_rollouts),
-        "accuracy": None if arm.accuracy is None else float(arm.accuracy),
+        "accuracy": number(arm.accuracy),
         "n_items": int(arm.n_items),
         "wall_seconds": float(arm.wall_seconds),
         "final_reward": float(arm.final_reward),
@@ -168,10 +171,13 @@ def base_fact(base: BaseSummary) -> BaseFact:
 def criterion_fact(outcome: Outcome) -> CriterionFact:
     """A criterion's outcome in plain values."""
     return {
-        "estimate": float(outcome.estimate),
-        "lower": float(outcome.lower),
-        "upper": float(outcome.upper),
+        "estimate": number(outcome.estimate),
+        "lower": number(outcome.lower),
+        "upper": number(outcome.upper),
         "margin": float(outcome.margin),
+        "n": int(outcome.n),
+        "alpha": float(outcome.alpha),
+        "method": str(outcome.method),
         "outcome": str(outcome.verdict),
         "sentence": str(outcome.sentence),
     }
@@ -185,6 +191,11 @@ def named(error: BaseException) -> str:
 def plain_metrics(metrics: Mapping[str, object]) -> dict[str, Plain]:
     """Figures by name, every value plain."""
     return {str(name): plain(value) for name, value in metrics.items()}
+
+
+def number(value: float | None) -> float | None:
+    """A float of Python's own, or None."""
+    return None if value is None else float(value)
 
 
 def plain(value: object) -> Plain:

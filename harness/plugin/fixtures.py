@@ -117,9 +117,12 @@ def arm(
 def criterion(
     request: pytest.FixtureRequest, experiment_run: RecordedRun, trained_arms: None
 ) -> Outcome:
-    """The registered rule applied to one criterion."""
+    """The registered rule applied to one criterion, an error if the data do not fit the rule."""
     with in_one_line():
-        return experiment_run.outcome(request.param)
+        outcome = experiment_run.outcome(request.param)
+    if outcome.invalid:
+        fail(outcome.sentence)
+    return outcome
 
 
 @contextlib.contextmanager

@@ -31,10 +31,12 @@ class ItemRecord:
 class ExperimentLedger:
     """One test file's experiment: planned items, what they came to, and the facts they brought.
 
-    `experiment` is None if the card could not be loaded; `collection_error` then says why.
+    `experiment` is None if the card could not be loaded; `collection_error` then says why. `scale`
+    is the name of the scale, or of its file.
     """
 
     card: Path
+    scale: str
     experiment: Experiment | None = None
     collection_error: str = ""
     planned: dict[str, None] = field(default_factory=dict)
@@ -45,11 +47,6 @@ class ExperimentLedger:
     def id(self) -> str:
         """The experiment's id, which is its card's file name."""
         return self.card.stem
-
-    @property
-    def scale(self) -> str:
-        """The name of the scale, empty if the card could not be loaded."""
-        return self.experiment.scale.name if self.experiment else ""
 
     @cached_property
     def declared(self) -> dict[str, list[str]]:

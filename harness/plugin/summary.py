@@ -9,7 +9,7 @@ from harness.plugin import verdict_json
 from harness.plugin.facts import shown
 from harness.plugin.ledger import ExperimentLedger
 from harness.plugin.options import Settings
-from harness.plugin.verdict import Verdict, one_line, without_word
+from harness.plugin.verdict import Verdict, one_line
 
 _COLOURS = {"VALIDATED": "green", "INCONCLUSIVE": "yellow", None: "yellow"}
 _STAGES = {"preflight": "preflights", "gate": "gates", "arm": "arms", "decision": "criteria"}
@@ -22,8 +22,7 @@ def show(
     settings: Settings,
 ) -> None:
     """Print an experiment's verdict."""
-    at_scale = f" at scale {ledger.scale}" if ledger.scale else ""
-    reporter.write_sep("=", f"{ledger.id}{at_scale}")
+    reporter.write_sep("=", f"{ledger.id} at scale {ledger.scale}")
     for line in lines(ledger, reporter.config.get_terminal_writer().fullwidth):
         reporter.write_line(line)
     reporter.write_line(f"verdict file: {verdict_json.stored_at(settings.runs_dir, ledger)}")
@@ -92,15 +91,17 @@ def arm_lines(ledger: ExperimentLedger, width: int) -> list[str]:
 def criterion_lines(ledger: ExperimentLedger) -> list[str]:
     """Estimate, interval and margin of each criterion, and its sentence."""
     found = []
-    for name, fact in ledger.in_order("decision", ledger.facts.criteria):
-        figures = {
-            key: shown(value, "+") for key, value in fact.items() if isinstance(value, float)
-        }
+    criteria = ledger.in_order("decision", ledger.facts.criteria)
+    for name, fact in criteria:
+        estimate, lower, upper, margin = (
+            shown(fact[key], "+") for key in ("estimate", "lower", "upper", "margin")
+        )
         found += [
             f"criterion {name}: {fact['outcome']}",
-            f"  estimate {figures['estimate']}, interval [{figures['lower']}, {figures['upper']}], "
-            f"margin {figures['margin']}",
-            f"  {one_line(without_word(fact['sentence'], fact['outcome']))}",
+            f"  estimate {estimate}, interval [{lower}, {upper}], margin {margin}, n {fact['n']}",
+            f"  {fact['method']}, alpha {fact['alpha']:g}",
+            # the sentence of an only criterion is the verdict's, which ends the page
+            *([f"  {one_line(fact['sentence'])}"] if len(criteria) > 1 else []),
             "",
         ]
     return found

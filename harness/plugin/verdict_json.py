@@ -22,7 +22,7 @@ Json = dict[str, object]
 
 def stored_at(runs_dir: Path, ledger: ExperimentLedger) -> Path:
     """Where an experiment's verdict is kept."""
-    return runs_dir / f"{ledger.id}.{ledger.scale or 'unknown'}.verdict.json"
+    return runs_dir / f"{ledger.id}.{ledger.scale}.verdict.json"
 
 
 def write(path: Path, documents: Sequence[Json]) -> None:
@@ -41,7 +41,7 @@ def document(ledger: ExperimentLedger, verdict: Verdict) -> Json:
     facts, experiment, names = ledger.facts, ledger.experiment, ledger.declared
     return {
         "experiment": ledger.id,
-        "scale": ledger.scale or None,
+        "scale": ledger.scale,
         "claims": experiment.scale.claims if experiment else None,
         "card_sha256": experiment.card_sha256 if experiment else None,
         "registration_sha256": experiment.registration_sha256 if experiment else None,

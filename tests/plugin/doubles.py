@@ -9,34 +9,14 @@ from harness.cards import Experiment, GateCheck, load_experiment
 from harness.cards.consistency import gates_of
 from harness.checks import PREFLIGHTS
 from harness.checks.finding import Finding, GateFinding
+from harness.decisions import Outcome, Verdict
 from harness.protocol.stages import ArmSummary, BaseSummary, Progress
 
-
-@dataclass(frozen=True)
-class ScriptedOutcome:
-    """What the rule says of a criterion."""
-
-    id: str
-    verdict: str
-    estimate: float = 0.012
-    lower: float = -0.031
-    upper: float = 0.055
-    margin: float = -0.05
-
-    @property
-    def validated(self) -> bool:
-        """The rule holds."""
-        return self.verdict == "VALIDATED"
-
-    @property
-    def inconclusive(self) -> bool:
-        """The rule can't tell."""
-        return self.verdict == "INCONCLUSIVE"
-
-    @property
-    def sentence(self) -> str:
-        """The outcome in words."""
-        return f"{self.verdict}: {self.id} is {self.estimate:+.3f}, margin {self.margin}"
+FIGURES = {
+    Verdict.VALIDATED: (0.04, -0.035, 0.115),
+    Verdict.INCONCLUSIVE: (0.012, -0.063, 0.087),
+    Verdict.REFUTED: (-0.14, -0.215, -0.065),
+}
 
 
 @dataclass(frozen=True)
@@ -54,7 +34,6 @@ class Script:
     raises: Mapping[str, Exception] = field(default_factory=dict)
     dies: str = ""
     metrics: Mapping[str, object] = field(default_factory=lambda: {"seconds": 0.25})
-    estimate: float = 0.012
     missing_steps: int = 0
 
 
@@ -132,10 +111,34 @@ class ScriptedRun:
         """An accuracy below both arms'."""
         return BaseSummary(0.7301, 1319)
 
-    def outcome(self, criterion: str) -> ScriptedOutcome:
-        """The script's verdict."""
+    def outcome(self, criterion: str) -> Outcome:
+        """The script's verdict; an INVALID one has no figures."""
         self.called("outcome", criterion)
-        return ScriptedOutcome(criterion, self._script.verdict, self._script.estimate)
+        verdict = Verdict(self._script.verdict)
+        estimate, lower, upper = (None,) * 3 if verdict is Verdict.INVALID else FIGURES[verdict]
+        return Outcome(
+            id=criterion,
+            metric="accuracy",
+            verdict=verdict,
+            estimate=estimate,
+            lower=lower,
+            upper=upper,
+            margin=-0.05,
+            half_width=None if estimate is None else estimate - lower,
+            n=1319,
+            n_registered=1319,
+            range=2.0,
+            alpha=0.05,
+            sides=2,
+            method="paired_hoeffding",
+            unit="fixed_checkpoint_items",
+            p_validated=None,
+            p_refuted=None,
+            counts=None,
+            problems=("item 7 was not scored",) if verdict is Verdict.INVALID else (),
+            notes=(),
+            sentence=f"{verdict}: accuracy of treatment - baseline, margin -5 points",
+        )
 
     def diagnostics(self) -> tuple[str, ...]:
         """One line."""
