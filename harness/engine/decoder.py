@@ -139,36 +139,39 @@ class Rope:
 
 
 class KVCache:
-    """Keys and values of up to `rows` rows: per layer `[rows * G, capacity, K]`."""
+    """Keys and values of up to `rows` rows, per layer.
+
+    Keys are kept as `[rows * G, K, capacity]` and values as `[rows * G, capacity, K]`: each is what
+    a matrix product of one query with a whole row reads fastest.
+    """
 
     def __init__(self, config: DecoderConfig, rows: int, capacity: int) -> None:
-        shape = (rows * config.kv_heads, capacity, config.head_width)
+        entries, K = rows * config.kv_heads, config.head_width
         self.rows, self.capacity, self.kv_heads = rows, capacity, config.kv_heads
-        self.keys = [torch.zeros(shape) for _ in range(config.layers)]
-        self.values = [torch.zeros(shape) for _ in range(config.layers)]
+        self.keys = [torch.zeros(entries, K, capacity) for _ in range(config.layers)]
+        self.values = [torch.zeros(entries, capacity, K) for _ in range(config.layers)]
 
     def write_row(self, row: int, keys: list[Tensor], values: list[Tensor]) -> None:
         """Put the first positions of one row; each tensor is `[G, T, K]`."""
         at = slice(row * self.kv_heads, (row + 1) * self.kv_heads)
         for layer, (key, value) in enumerate(zip(keys, values, strict=True)):
-            self.keys[layer][at, : key.shape[1]] = key
+            self.keys[layer][at, :, : key.shape[1]] = key.transpose(1, 2)
             self.values[layer][at, : value.shape[1]] = value
 
     def move_row(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` positions of one row over another."""
         g = self.kv_heads
-        for buffer in (*self.keys, *self.values):
-            buffer[target * g : (target + 1) * g, :length] = buffer[
-                source * g : (source + 1) * g, :length
-            ]
+        to, of = slice(target * g, (target + 1) * g), slice(source * g, (source + 1) * g)
+        for keys, values in zip(self.keys, self.values, strict=True):
+            keys[to, :, :length] = keys[of, :, :length]
+            values[to, :length] = values[of, :length]
 
     def grown(self, config: DecoderConfig, rows: int, capacity: int) -> KVCache:
         """A larger cache with the same content."""
         larger = KVCache(config, rows, capacity)
-        for old, new in zip(
-            (*self.keys, *self.values), (*larger.keys, *larger.values), strict=True
-        ):
-            new[: len(old), : self.capacity] = old
+        for layer in range(config.layers):
+            larger.keys[layer][: len(self.keys[layer]), :, : self.capacity] = self.keys[layer]
+            larger.values[layer][: len(self.values[layer]), : self.capacity] = self.values[layer]
         return larger
 
 
@@ -224,12 +227,12 @@ def decode_step(
         qkv = F.linear(_rms_norm(hidden, layer.input_norm_D, config.norm_eps), layer.qkv)
         q, k, v = _heads(config, layer, qkv.view(B, -1, K), cos, sin)
         keys, values = cache.keys[index], cache.values[index]
-        keys[entry, place] = k.reshape(B * G, K)
+        keys[entry, :, place] = k.reshape(B * G, K)
         values[entry, place] = v.reshape(B * G, K)
         scores = torch.baddbmm(
             mask,
             q.reshape(B * G, per_group, K),
-            keys[: B * G, :length].transpose(1, 2),
+            keys[: B * G, :, :length],
             alpha=K**-0.5,
         )
         mixed = torch.bmm(scores.softmax(-1), values[: B * G, :length])

@@ -91,6 +91,17 @@ def start_engine(folder: Path, state: Path, *more: str) -> Engine:
     return Engine(process, url, folder, state)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_torch_thread() -> Iterator[None]:
+    """What the engine's workers use: bits are promised for one thread an operation."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Qwen3 folder, shared by all tests."""

@@ -265,7 +265,7 @@ def test_a_datum_does_not_depend_on_its_request(model_folder: Path) -> None:
     assert all(torch.equal(backwards[n], g) for n, g in trainee._accumulated.items())
 
 
-def test_micro_batches_cover_each_datum_once(model_folder: Path) -> None:
+def test_micro_batches_cover_each_datum_once() -> None:
     """Every index is in exactly one micro-batch, and a micro-batch has one padded length."""
     data = _data(99, "cross_entropy") * 50
     batches = list(micro_batches(data, 99))
