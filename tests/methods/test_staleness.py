@@ -1,0 +1,207 @@
+"""Staleness metrics against plain loops, at lag 0, and under planted faults."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import RunError, StatisticsError
+from harness.methods import loss_and_gradient
+from harness.methods.staleness import (
+    Batch,
+    clip_fractions,
+    constant_group_share,
+    entropy_estimates,
+    expected_constant_share,
+    kl_estimates,
+    ratio_stats,
+)
+
+FIELD_CASES = json.loads((Path(__file__).parents[1] / "field_cases.json").read_text())
+CASES = {case["id"]: case for case in FIELD_CASES}
+
+
+def token_batch(learner, behaviour, advantages) -> Batch:
+    """A batch of one group of one rollout that holds all tokens."""
+    return Batch.of(learner, behaviour, advantages, [0] * len(learner), [[1.0]])
+
+
+def batches():
+    """Batches of up to twelve tokens."""
+    one = st.tuples(st.floats(-4, 0), st.floats(-4, 0), st.floats(-2, 2))
+    rows = st.lists(one, min_size=1, max_size=12)
+    return rows.map(lambda tokens: token_batch(*map(list, zip(*tokens, strict=True))))
+
+
+def quantile(values, share):
+    """Linear interpolation between order statistics."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def test_fresh_rollouts_are_not_stale():
+    """At lag 0, where learner and behaviour agree, ratios are 1 and everything else is 0."""
+    logprobs = np.random.default_rng(0).uniform(-3, 0, 50)
+    batch = token_batch(logprobs, logprobs, np.linspace(-1, 1, 50))
+    stats = ratio_stats(batch)
+    assert {stats.mean, stats.p1, stats.p5, stats.p95, stats.p99, stats.max} == {1.0}
+    assert stats.tokens == 50
+    kl = kl_estimates(batch)
+    assert (kl.k1, kl.k2, kl.k3) == (0.0, 0.0, 0.0)
+    clip = clip_fractions(batch, 0.8, 1.2)
+    assert (clip.raw, clip.active) == (0.0, 0.0)
+
+
+def test_float32_noise_is_far_below_staleness():
+    """Log-probs that differ by float32 noise have a KL far under that of a stale batch."""
+    rng = np.random.default_rng(1)
+    logprobs = rng.uniform(-3, 0, 500)
+    noisy = kl_estimates(token_batch(logprobs + rng.normal(0, 1e-6, 500), logprobs, [1.0] * 500))
+    stale = kl_estimates(token_batch(logprobs + rng.normal(0, 0.1, 500), logprobs, [1.0] * 500))
+    assert noisy.k2 < 1e-11 < 1e-3 < stale.k2
+    assert 0 <= noisy.k3 < 1e-11
+    assert stale.k3 > 1e-3
+
+
+@given(batches())
+def test_ratio_statistics_match_sorting(batch):
+    """Mean, quantiles and maximum equal those of a sorted list of ratios."""
+    ratios = [math.exp(p - q) for p, q in zip(batch.learner_T, batch.behaviour_T, strict=True)]
+    stats = ratio_stats(batch)
+    expected = [sum(ratios) / len(ratios), *(quantile(ratios, s) for s in (0.01, 0.05, 0.95, 0.99))]
+    found = [stats.mean, stats.p1, stats.p5, stats.p95, stats.p99]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert stats.max == pytest.approx(max(ratios))
+
+
+@given(batches())
+def test_kl_estimates_match_loops(batch):
+    """k1, k2 and k3 equal their definitions, and k2 and k3 are never negative."""
+    logs = [p - q for p, q in zip(batch.learner_T, batch.behaviour_T, strict=True)]
+    kl, n = kl_estimates(batch), len(logs)
+    assert kl.k1 == pytest.approx(sum(-x for x in logs) / n, abs=1e-12)
+    assert kl.k2 == pytest.approx(sum(x * x / 2 for x in logs) / n, abs=1e-12)
+    assert kl.k3 == pytest.approx(sum(math.exp(x) - 1 - x for x in logs) / n, abs=1e-9)
+    assert kl.k2 >= 0
+    assert kl.k3 >= 0
+
+
+def test_kl_estimates_estimate_the_divergence():
+    """Over many behaviour samples k1 and k3 meet the exact KL(behaviour || learner)."""
+    behaviour, learner = np.array([0.5, 0.3, 0.2]), np.array([0.4, 0.4, 0.2])
+    exact = float(np.sum(behaviour * np.log(behaviour / learner)))
+    reverse = float(np.sum(learner * np.log(learner / behaviour)))
+    drawn = np.random.default_rng(2).choice(3, size=400_000, p=behaviour)
+    batch = token_batch(np.log(learner[drawn]), np.log(behaviour[drawn]), np.ones(drawn.size))
+    kl = kl_estimates(batch)
+    assert abs(exact - reverse) > 5e-4
+    assert kl.k1 == pytest.approx(exact, abs=1.5e-3)
+    assert kl.k3 == pytest.approx(exact, abs=3e-4)
+    # the mean ratio of behaviour samples is 1
+    assert ratio_stats(batch).mean == pytest.approx(1.0, abs=1e-3)
+
+
+@given(batches())
+def test_active_clip_is_where_the_loss_has_no_slope(batch):
+    """A token counts as clip-active exactly where the ppo loss gives it no gradient."""
+    config = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+    loss = loss_and_gradient("ppo", batch.learner_T, batch.behaviour_T, batch.advantages_T, config)
+    silenced = (loss.gradient_T == 0) & (batch.advantages_T * batch.ratio_T != 0)
+    clip = clip_fractions(batch, 0.8, 1.2)
+    assert clip.active == pytest.approx(silenced.mean())
+    assert clip.active <= clip.raw
+
+
+def test_clip_fractions_know_the_sign():
+    """Raw counts both sides for every token; active needs the advantage to point outwards."""
+    ratios = [1.5, 1.5, 0.5, 0.5, 1.0, 1.5]
+    batch = token_batch(np.log(ratios), [0.0] * 6, [1, -1, 1, -1, 1, 0])
+    clip = clip_fractions(batch, 0.8, 1.2)
+    assert clip.raw == pytest.approx(5 / 6)
+    assert clip.active == pytest.approx(2 / 6)
+
+
+def test_planted_faults_change_the_metrics():
+    """A behaviour log-prob taken from the learner and a swapped pair are both visible."""
+    rng = np.random.default_rng(3)
+    behaviour = rng.uniform(-3, -1, 2000)
+    learner = behaviour + rng.normal(0.1, 0.3, 2000)
+    advantages = rng.choice([-1.0, 1.0], 2000)
+    right = token_batch(learner, behaviour, advantages)
+    from_learner = token_batch(learner, learner, advantages)
+    swapped = token_batch(behaviour, learner, advantages)
+    assert clip_fractions(right, 0.8, 1.2).raw > 0.3
+    assert clip_fractions(from_learner, 0.8, 1.2).raw == 0.0
+    assert kl_estimates(swapped).k1 == pytest.approx(-kl_estimates(right).k1)
+
+
+def test_entropies_by_hand():
+    """Behaviour entropy and the learner's cross-entropy are negative means of log-probs."""
+    found = entropy_estimates(token_batch([-1.0, -2.0], [-0.5, -1.0], [1, 1]))
+    assert (found.behaviour, found.cross) == (0.75, 1.5)
+
+
+def test_constant_groups_are_counted_before_filtering():
+    """All right, all wrong and equal graded rewards are constant; ragged groups count as one."""
+    groups = [[1, 1, 1], [0, 0], [0.1, 0.1, 0.1], [0, 1, 0, 0]]
+    assert constant_group_share(groups) == 0.75
+    with pytest.raises(StatisticsError, match="0 groups"):
+        constant_group_share([])
+
+
+def test_field_case_homogeneous_rate():
+    """Most groups of two are constant at a success rate of 0.18 (A16)."""
+    case, expected = CASES["A16"]["input"], CASES["A16"]["expected"]
+    share = expected_constant_share(case["p"], case["G"])
+    assert share == pytest.approx(expected["value"], abs=expected["abs_tol"])
+    rng = np.random.default_rng(4)
+    groups = (rng.uniform(size=(20_000, case["G"])) < case["p"]).astype(float)
+    assert constant_group_share(list(groups)) == pytest.approx(share, abs=0.01)
+
+
+@pytest.mark.parametrize("case_id", ["P03", "P04"])
+def test_field_case_clip_fraction(case_id):
+    """The clip fraction counts the side on which the clip binds (P03, P04)."""
+    case, expected = CASES[case_id]["input"], CASES[case_id]["expected"]
+    ratios = case["ratios"]
+    batch = token_batch(np.log(ratios), [0.0] * len(ratios), case["advantages"])
+    clip = clip_fractions(batch, 1 - case["eps"], 1 + case["eps"])
+    assert clip.active == expected["fraction"]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: token_batch([-1.0], [math.nan], [1.0]), RunError, "behaviour log-prob at pos"),
+        (lambda: token_batch([-1.0], [-2000.0], [1.0]), RunError, "importance ratio at pos"),
+        (lambda: token_batch([-1.0], [-1.0, -2.0], [1.0]), StatisticsError, "behaviour log-probs"),
+        (lambda: token_batch([-1.0], [-1.0], [1.0, 1.0]), StatisticsError, "advantages has shape"),
+        (
+            lambda: Batch.of([-1.0], [-1.0], [1.0], [], [[1.0]]),
+            StatisticsError,
+            "rollout places have shape",
+        ),
+        (
+            lambda: Batch.of([-1.0], [-1.0], [1.0], [2], [[1.0], [0.0]]),
+            StatisticsError,
+            "indices run from 2 to 2, but the groups hold 2 rollouts",
+        ),
+        (
+            lambda: clip_fractions(token_batch([-1.0], [-1.0], [1.0]), 1.2, 0.8),
+            StatisticsError,
+            "clip bounds 1.2 and 0.8",
+        ),
+        (lambda: expected_constant_share(1.5, 2), StatisticsError, "success rate 1.5"),
+    ],
+)
+def test_bad_batches_are_refused(call, error, message):
+    """NaN, overflow, misaligned arrays, stray rollouts and swapped bounds each have a message."""
+    with pytest.raises(error, match=message):
+        call()
