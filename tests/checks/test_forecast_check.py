@@ -1,0 +1,166 @@
+import pytest
+
+from harness.cards import GateCheck
+from harness.checks.forecast import check, nearest_passing
+from harness.checks.power import contrast_range
+from harness.checks.reachable import reachable_lines
+
+
+def _at(sound, **changes):
+    arm = sound["forecast"].arms[0]
+    return sound["forecast"].model_copy(
+        update={
+            "arms": [
+                arm.model_copy(update={"registered": arm.registered.model_copy(update=changes)})
+            ]
+        }
+    )
+
+
+def test_certain_gate_names_a_tau_that_would_pass(experiment, sound):
+    """A kernel that is close to uniform blocks, with figure, bound and the nearest setting."""
+    finding = check(_at(sound, contributors_median=58.0219), experiment)
+
+    assert not finding.ok
+    assert (
+        "gate gs1_effective_contributors_median is certain to fail at tau 0.1: 58.02 on the 192 "
+        "prompts that the pilot will draw, bounds [2, 40]" in finding.message
+    )
+    assert "nearest tau that would pass is about 0.1" in finding.message
+
+
+def test_gap_fails_only_if_no_simulation_passes(experiment, sound):
+    """One passing simulation of rewards leaves the gate open."""
+    assert not check(_at(sound, gaps=[0.01, 0.015, 0.019]), experiment).ok
+    assert check(_at(sound, gaps=[0.01, 0.015, 0.021]), experiment).ok
+
+
+def test_acceptance_turns_certainty_into_a_note(experiment, sound, bend):
+    """The author may run a card whose gate is certain to fail, with a reason."""
+    accepted = [
+        *experiment.registration.model_dump(mode="json")["accepted"],
+        {"preflight": "forecast", "outcome": "gate_certain_to_fail", "reason": "to see it fail"},
+    ]
+    finding = check(
+        _at(sound, contributors_median=58.0), bend(experiment, registration={"accepted": accepted})
+    )
+
+    assert finding.ok
+    assert any("(accepted: to see it fail)" in note for note in finding.notes)
+
+
+def test_no_tau_passes_is_said(experiment, sound):
+    """Where no temperature helps, the range that was searched is named."""
+    arm = sound["forecast"].arms[0]
+    grid = [point.model_copy(update={"contributors_median": 60.0}) for point in arm.grid]
+    spoiled = arm.model_copy(update={"grid": grid, "registered": grid[1]})
+    evidence = sound["forecast"].model_copy(update={"arms": [spoiled]})
+
+    assert "no tau from 0.05 to 0.2 passes" in check(evidence, experiment).message
+
+
+def test_nearest_is_by_ratio(experiment, sound):
+    """0.05 is nearer to 0.1 than 0.3 is."""
+    arm = sound["forecast"].arms[0]
+    low, _, high = arm.grid
+    grid = [low, high.model_copy(update={"tau": 0.3, "contributors_median": 9.0, "gaps": [0.1]})]
+    gates = experiment.card.activation_gate.checks
+
+    assert low == nearest_passing(arm.model_copy(update={"grid": grid}), gates)
+
+
+def test_planned_counts_outside_a_gate_block(experiment, sound, bend):
+    """A card whose own plan breaks its gate is certain to fail before any rollout."""
+    arms = experiment.card.model_dump(mode="json")["arms"]
+    arms[1].update(group_size=2, groups_per_batch=32)
+    planned = bend(experiment, card={"arms": arms})
+
+    assert (
+        "gate gs1_executed_group_size is certain to fail: 2.0 is planned, bounds [1, 1]"
+        in check(sound["forecast"], planned).message
+    )
+
+
+def test_power_block_is_reported(experiment, sound):
+    """Half-width, smallest passing gap and P(pass) at equal arms are notes and metrics."""
+    finding = check(sound["forecast"], experiment)
+
+    assert 0.0747894 == pytest.approx(finding.metrics["primary_noninferiority.half_width"])
+    assert any("VALIDATED only from an observed gap of +2.50 points (net +33)" in note
+               for note in finding.notes)  # fmt: skip
+
+
+def test_a_rule_that_fails_at_the_expected_effect_must_be_acknowledged(experiment, sound, bend):
+    """Without the acknowledgement the same rule blocks."""
+    finding = check(sound["forecast"], bend(experiment, registration={"accepted": []}))
+
+    assert "expected effect +0.00 points is below the smallest gap that passes" in finding.message
+    assert "accept cannot_pass_at_expected_effect for forecast" in finding.message
+
+
+def test_a_rule_that_can_pass_needs_no_acknowledgement(experiment, sound, bend):
+    """An expected effect above the smallest passing gap is enough."""
+    changes = {"accepted": [], "power": {"expected_effect": 0.04}}
+
+    assert check(sound["forecast"], bend(experiment, registration=changes)).ok
+
+
+@pytest.mark.parametrize(("n", "word"), [(6, "VALIDATED takes"), (6, "REFUTED takes"), (1319, "")])
+def test_a_rule_that_cannot_come_out_both_ways_blocks(experiment, sound, bend, n, word):
+    """With six items no observed gap is wide enough for either verdict."""
+    message = check(sound["forecast"], bend(experiment, card={"eval": {"n_examples": n}})).message
+
+    assert (word in message) if word else message == ""
+
+
+def test_a_card_without_a_rule_blocks(experiment, sound, bend):
+    """No rule is no verdict."""
+    other = bend(experiment, card={"decision_rule": None})
+
+    assert "no decision rule" in check(sound["forecast"], other).message
+
+
+def test_contrast_range_of_two_arms_and_of_four_cells(experiment):
+    """A difference of accuracies spans 2, a difference of differences 4."""
+    criterion = experiment.card.decision_rule.criteria[0]
+    weights = {"a": 1.0, "b": -1.0, "c": -1.0, "d": 1.0}
+
+    assert (-1.0, 1.0) == contrast_range(criterion)
+    assert (-2.0, 2.0) == contrast_range(criterion.model_copy(update={"weights": weights}))
+
+
+@pytest.mark.parametrize(
+    ("metric", "bounds", "problem"),
+    [
+        ("gs1_effective_contributors_median", {"min": 64.0}, "no reachable value passes"),
+        (
+            "gs1_effective_contributors_median",
+            {"min": 1.0, "max": 63.0},
+            "no reachable value fails",
+        ),
+        ("gs1_executed_group_size", {"min": 1.2, "max": 1.8}, "no reachable value passes"),
+        ("gs1_executed_group_size", {"min": 1.0}, "no reachable value fails"),
+        ("gs1_mean_abs_baseline_minus_uniform_loo", {"min": 0.0}, "no reachable value fails"),
+        ("gs1_mean_abs_baseline_minus_uniform_loo", {"min": 1.2}, "no reachable value passes"),
+        ("batch_mean_reward_pilot", {"min": -0.1, "max": 1.0}, "no reachable value fails"),
+        ("executed_base_model", {"one_of": []}, "no reachable value passes"),
+        ("gs1_vibes", {"min": 0.0}, "no such measurement"),
+    ],
+)
+def test_a_gate_that_cannot_come_out_both_ways_blocks(experiment, metric, bounds, problem):
+    """Each gate needs a reachable value that passes and one that fails."""
+    gate = GateCheck(metric=metric, measures="x", **bounds)
+    problems, _ = reachable_lines(experiment, [gate])
+
+    assert 1 == len(problems)
+    assert problem in problems[0]
+
+
+def test_every_gate_of_the_card_can_come_out_both_ways(experiment):
+    """For each registered gate an example of either outcome is shown."""
+    gates = experiment.card.activation_gate.checks
+    problems, notes = reachable_lines(experiment, gates)
+
+    assert [] == problems
+    assert len(gates) == len(notes)
+    assert all("would pass" in note and "would fail" in note for note in notes)
