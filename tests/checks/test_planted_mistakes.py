@@ -34,7 +34,7 @@ def _spoiled(experiment, sound, pilot) -> Callable[[Callable[..., None]], set[st
 
 
 def _plain(sound) -> Plain:
-    return {id: copy.deepcopy(evidence._plain()) for id, evidence in sound.items()}
+    return {id: copy.deepcopy(evidence.plain()) for id, evidence in sound.items()}
 
 
 def failing(experiment, evidence: Plain, pilot) -> set[str]:
