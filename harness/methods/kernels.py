@@ -121,10 +121,11 @@ def cosine_loo_weights(similarity_P_P: ArrayLike) -> FloatArray:
         StatisticsError: the matrix is not square, or P < 2.
         RunError: a similarity is NaN or infinite.
     """
-    weights_P_P = np.maximum(_square(similarity_P_P), 0.0)
+    weights_P_P = _square(similarity_P_P)
+    np.maximum(weights_P_P, 0.0, out=weights_P_P)
     np.fill_diagonal(weights_P_P, 0.0)
-    lonely_P = ~weights_P_P.any(axis=1)
-    weights_P_P[lonely_P] = uniform_loo_weights(len(weights_P_P))[lonely_P]
+    weights_P_P[weights_P_P.max(axis=1) == 0.0] = 1.0
+    np.fill_diagonal(weights_P_P, 0.0)
     weights_P_P /= weights_P_P.sum(axis=1, keepdims=True)
     return weights_P_P
 

@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 
 # bounds on what a calculator annotation can sensibly hold
-MAX_LENGTH = 200
+MAX_LENGTH = 100
 
 _TOKEN = re.compile(r"\s*(?:([0-9]+(?:\.[0-9]*)?|\.[0-9]+)|(.))", re.DOTALL)
 
