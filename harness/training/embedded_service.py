@@ -31,6 +31,9 @@ WATCH_SECONDS = 1.0
 
 T = TypeVar("T")
 
+# kept, so that its end is not taken for a leak: the engine outlives whoever started it
+_started: list[subprocess.Popen[bytes]] = []
+
 
 def start_or_join(
     folder: Path, model_dir: Path, model_name: str, controller: int
@@ -114,6 +117,7 @@ def _start(folder: Path, model_dir: Path, model_name: str, controller: int) -> s
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=errors, start_new_session=True
         )
+    _started.append(process)
     try:
         url = _first_line(process, output, log)
     finally:
