@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from harness.errors import StatisticsError
 from harness.statistics.checked import error_per_limit, finite, finite_vector
 from harness.statistics.intervals import Interval
-from harness.statistics.special import root
 
 Horizon = Literal["fixed_n", "anytime"]
 TRUNCATION = 0.5  # largest share of the wealth that one bet may lose
+CONVERGED = 1e-9  # a Newton step this small leaves an error far below it
 PRIOR_MEAN, PRIOR_VARIANCE, FAKE_OBSERVATIONS = 0.5, 0.25, 1
 
 
@@ -37,9 +37,9 @@ def betting_interval(
     x, tail = _unit_interval(z_N, range_lo, range_hi), error_per_limit(alpha, sides)
     bets = _bets(x, tail, horizon)
     rich = -math.log(tail)
-    # log wealth falls in m for the gambler on "above" and, mirrored, for the one on "below"
-    lower = root(lambda m: _best_log_wealth(x, bets, m) - rich, 0.0, 1.0)
-    upper = 1.0 - root(lambda m: _best_log_wealth(1.0 - x, bets, m) - rich, 0.0, 1.0)
+    # "the mean is below m" wins on x what "it is above 1 - m" wins on 1 - x
+    lower = _believable_from(x, bets, rich)
+    upper = 1.0 - _believable_from(1.0 - x, bets, rich)
     scale = range_hi - range_lo
     mean = float(np.mean(finite_vector(z_N, "z")))
     return Interval(mean, range_lo + scale * lower, range_lo + scale * upper, x.size)
@@ -74,8 +74,9 @@ def predictable_empirical_bernstein(
     Waudby-Smith & Ramdas 2023, Theorem 2; the upper limit is the lower limit of the mirrored data.
     """
     x, tail = _unit_interval(z_N, range_lo, range_hi), error_per_limit(alpha, sides)
-    lower = _empirical_bernstein_lower(x, tail)
-    upper = 1.0 - _empirical_bernstein_lower(1.0 - x, tail)
+    bets = np.minimum(_bets(x, tail, "fixed_n"), TRUNCATION)
+    lower = _empirical_bernstein_lower(x, bets, tail)
+    upper = 1.0 - _empirical_bernstein_lower(1.0 - x, bets, tail)
     scale = range_hi - range_lo
     mean = float(np.mean(finite_vector(z_N, "z")))
     return Interval(mean, range_lo + scale * lower, range_lo + scale * upper, x.size)
@@ -106,17 +107,67 @@ def _bets(x_N: NDArray[np.float64], tail: float, horizon: Horizon) -> NDArray[np
     return bets
 
 
-def _empirical_bernstein_lower(x_N: NDArray[np.float64], tail: float) -> float:
+def _empirical_bernstein_lower(
+    x_N: NDArray[np.float64], bets_N: NDArray[np.float64], tail: float
+) -> float:
     """sum(l x)/sum(l) - (ln(1/tail) + sum v psi(l))/sum(l), psi(l) = -ln(1-l) - l."""
-    bets = np.minimum(_bets(x_N, tail, "fixed_n"), TRUNCATION)
     past_means = np.zeros_like(x_N)  # nothing seen: 0, the end from which this limit comes
     past_means[1:] = np.cumsum(x_N)[:-1] / np.arange(1, x_N.size)
     deviations = (x_N - past_means) ** 2
-    penalty = float(deviations @ (-np.log1p(-bets) - bets)) - math.log(tail)
-    return (float(bets @ x_N) - penalty) / float(bets.sum())
+    penalty = float(deviations @ (-np.log1p(-bets_N) - bets_N)) - math.log(tail)
+    return (float(bets_N @ x_N) - penalty) / float(bets_N.sum())
+
+
+def _believable_from(x_N: NDArray[np.float64], bets_N: NDArray[np.float64], rich: float) -> float:
+    """Smallest m in [0, 1] at which the gambler on "above m" never gets rich.
+
+    Log wealth falls in m, so Newton steps kept inside the bracket find the crossing in a few looks
+    at the data; each look costs a pass over all items.
+    """
+    low, high, step = 0.0, 1.0, 1.0
+    # from the side where the gambler is rich by much: there log wealth is close to a line
+    m = max(0.01, float(x_N.mean()) - math.sqrt(2.0 * rich / x_N.size))
+    for _ in range(200):
+        excess, slope = _excess_and_slope(x_N, bets_N, m, rich)
+        low, high = (m, high) if excess > 0.0 else (low, m)
+        proposed = m - excess / slope if slope < 0.0 else low
+        if abs(proposed - m) <= CONVERGED:
+            return proposed
+        if proposed <= low == 0.0 and _best_log_wealth(x_N, bets_N, 0.0) <= rich:
+            return 0.0
+        # half the bracket instead of a step that leaves it or does not halve the last step
+        if not low < proposed < high or abs(proposed - m) > step / 2.0:
+            proposed = (low + high) / 2.0
+        m, step = proposed, abs(proposed - m)
+    return m
+
+
+def _excess_and_slope(
+    x_N: NDArray[np.float64], bets_N: NDArray[np.float64], m: float, rich: float
+) -> tuple[float, float]:
+    """Best log wealth less ``rich``, and its derivative in m."""
+    factors, stakes = _factors(x_N, bets_N, m)
+    path = np.cumsum(np.log(factors))
+    best = int(path.argmax())
+    if path[best] <= 0.0:
+        return -rich, 0.0
+    # a capped stake is c/m, and its factor 1 - c + c x/m
+    capped = bets_N[: best + 1] > stakes[: best + 1]
+    stakes[: best + 1][capped] *= x_N[: best + 1][capped] / m
+    return float(path[best]) - rich, -float((stakes[: best + 1] / factors[: best + 1]).sum())
 
 
 def _best_log_wealth(x_N: NDArray[np.float64], bets_N: NDArray[np.float64], m: float) -> float:
     """Largest log wealth over time of the gambler on "the mean is above m", 0 at the start."""
-    stakes = bets_N if m <= 0.0 else np.minimum(bets_N, TRUNCATION / m)
-    return max(0.0, float(np.cumsum(np.log1p(stakes * (x_N - m))).max()))
+    return max(0.0, float(np.cumsum(np.log(_factors(x_N, bets_N, m)[0])).max()))
+
+
+def _factors(
+    x_N: NDArray[np.float64], bets_N: NDArray[np.float64], m: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What each bet multiplies the wealth by, and the stakes after the cap."""
+    stakes = bets_N.copy() if m <= 0.0 else np.minimum(bets_N, TRUNCATION / m)
+    factors = x_N - m
+    factors *= stakes
+    factors += 1.0
+    return factors, stakes
