@@ -1,12 +1,13 @@
 """The process that the user started: it hears of every item, and tells the verdict at the end."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from _pytest.junitxml import xml_key  # no public name leads to the JUnit file of a session
 
-from harness.errors import CardError, HarnessError
+from harness.errors import CardError, StoreError
 from harness.plugin import summary, verdict_json
 from harness.plugin.collection import Subject, card_of, load
 from harness.plugin.facts import Facts, named
@@ -23,6 +24,10 @@ EXIT_NO_VERDICT = 11
 def pytest_configure(config: pytest.Config) -> None:
     """Watch the session, unless this process only runs items for one that does."""
     if not is_worker(config) and not config.option.collectonly:
+        try:
+            verdict_json.remove(config.stash[SETTINGS].verdict_json)
+        except StoreError as error:
+            raise pytest.UsageError(f"--verdict-json: {error}") from None
         config.pluginmanager.register(Controller(config), "harness-controller")
 
 
@@ -37,11 +42,6 @@ class Controller:
         self.crashes: list[pytest.TestReport] = []
         self.problems: list[str] = []
         self.live = LiveLines(self.settings.runs_dir)
-
-    def pytest_sessionstart(self) -> None:
-        """Forget the verdict of an earlier session before anything can go wrong."""
-        if self.settings.verdict_json:
-            self.settings.verdict_json.unlink(missing_ok=True)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Plan what this process will run itself."""
@@ -94,9 +94,13 @@ class Controller:
         for ledger in self.ledgers.values():
             document = verdict_json.document(ledger, verdict_of(ledger))
             documents.append(document)
-            self.write(verdict_json.stored_at(self.settings.runs_dir, ledger), [document])
+            with self.noting_problems():
+                verdict_json.write(
+                    verdict_json.stored_at(self.settings.runs_dir, ledger), [document]
+                )
         if self.settings.verdict_json and documents:
-            self.write(self.settings.verdict_json, documents)
+            with self.noting_problems():
+                verdict_json.write(self.settings.verdict_json, documents)
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = self.exit_status()
 
@@ -132,15 +136,17 @@ class Controller:
             except CardError as error:
                 ledger.collection_error = str(error)
             self.ledgers[file] = ledger
-            verdict_json.stored_at(self.settings.runs_dir, ledger).unlink(missing_ok=True)
+            with self.noting_problems():
+                verdict_json.remove(verdict_json.stored_at(self.settings.runs_dir, ledger))
             self.live.watch(ledger.id, ledger.scale)
         return self.ledgers[file]
 
-    def write(self, path: Path, documents: list[verdict_json.Json]) -> None:
-        """Write verdicts, or remember why they could not be written."""
+    @contextlib.contextmanager
+    def noting_problems(self) -> Iterator[None]:
+        """Go on without a file that can't be written or removed; it is told at the end."""
         try:
-            verdict_json.write(path, documents)
-        except HarnessError as error:
+            yield
+        except StoreError as error:
             self.problems.append(named(error))
 
     def explain_crashes(self) -> None:

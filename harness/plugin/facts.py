@@ -105,6 +105,14 @@ class Facts:
             return "PASSED" if self.gates[name]["ok"] else "INVALID"
         return "PASSED" if stage == "arm" and name in self.arms else "NOT RUN"
 
+    def problem(self, stage: str, name: str) -> str:
+        """What a preflight or gate that did not pass says, empty if it passed or is not known."""
+        if self.word(stage, name) != "INVALID":
+            return ""
+        if stage == "preflight":
+            return self.preflights[name]["message"]
+        return self.gates[name]["sentence"]
+
     def metrics(self, stage: str, name: str) -> dict[str, Plain]:
         """The figures measured for one preflight, gate, arm or criterion."""
         if stage == "preflight" and name in self.preflights:

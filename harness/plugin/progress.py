@@ -37,7 +37,7 @@ class LiveLines:
         self._before: set[Progress] = set()
         self._logged: dict[str, tuple[float, Progress]] = {}
         self._screen = -1
-        self._animated = False
+        self._animated = self._drawn = False
         self._quiet_until = 0.0
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -52,10 +52,11 @@ class LiveLines:
 
     def wipe(self) -> None:
         """Clear the lines before pytest writes; they come back below what it wrote."""
-        if self._animated:
-            with self._lock:
-                self._quiet_until = time.monotonic() + _QUIET_S
+        with self._lock:
+            self._quiet_until = time.monotonic() + _QUIET_S
+            if self._drawn:
                 self._write(_CLEAR_BELOW)
+                self._drawn = False
 
     def stop(self) -> None:
         """Clear the lines for good."""
@@ -63,7 +64,6 @@ class LiveLines:
             self._stopped.set()
             self._thread.join()
             self.wipe()
-            self._animated = False
             os.close(self._screen)
             self._thread = None
 
@@ -86,6 +86,7 @@ class LiveLines:
                 elif news and now >= self._quiet_until:
                     columns = os.get_terminal_size(self._screen).columns
                     self._write(drawn([live_line(p) for p in news], columns))
+                    self._drawn = True
 
     def _read(self, experiments: Sequence[tuple[str, str]]) -> list[Progress]:
         from harness.protocol.progress import read_progress  # only sessions with experiments pay

@@ -36,6 +36,9 @@ def pytest_runtest_makereport(
     kept = [(name, value) for name, value in item.user_properties if name not in added]
     item.user_properties[:] = [*kept, *added.items()]
     report.user_properties = list(item.user_properties)
+    found = word == "REFUTED" or facts.problem(subject.stage, subject.name)
+    if report.when == "call" and found and isinstance(error, AssertionError):
+        report.longrepr = reason  # a finding, not a bug: the line says it all, a traceback nothing
     setattr(
         report,
         CARRIED,
@@ -88,11 +91,10 @@ def item_verdict(
             f"the rule says {ruled['outcome']} but the test {report.outcome}"
             f"{': ' + message if message else ''}; let the test say what the rule says"
         )
-    if not report.passed:
-        return "INVALID", message
-    if facts.word(subject.stage, subject.name) != "PASSED":
-        return "INVALID", "the test passed although its check did not; assert what it is handed"
-    return "PASSED", ""
+    problem = facts.problem(subject.stage, subject.name)
+    if report.passed and problem:
+        return "INVALID", f"the test passed although its check did not: {problem}"
+    return ("PASSED", "") if report.passed else ("INVALID", problem or message)
 
 
 def message_of(error: BaseException | None) -> str:

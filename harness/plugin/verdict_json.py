@@ -15,7 +15,7 @@ from harness.cards import GateCheck
 from harness.plugin.collection import gate_checks
 from harness.plugin.ledger import ExperimentLedger
 from harness.plugin.verdict import Verdict
-from harness.store.files import make_folder, write_atomic
+from harness.store.files import make_folder, storage_errors, write_atomic
 
 Json = dict[str, object]
 
@@ -34,6 +34,17 @@ def write(path: Path, documents: Sequence[Json]) -> None:
     make_folder(path.parent)
     content = documents[0] if len(documents) == 1 else list(documents)
     write_atomic(path, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def remove(path: Path | None) -> None:
+    """Remove the verdict of an earlier session, if there is one.
+
+    Raises:
+        StoreError: it can't be removed.
+    """
+    if path is not None:
+        with storage_errors("remove", path):
+            path.unlink(missing_ok=True)
 
 
 def document(ledger: ExperimentLedger, verdict: Verdict) -> Json:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import harness.decisions  # noqa: F401  scipy loads once a process, and pytester forgets imports
+
 HERE = Path(__file__).parent
 EXPERIMENTS = HERE.parents[1] / "experiments"
 

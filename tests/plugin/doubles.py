@@ -1,6 +1,7 @@
 """A scripted `ExperimentRun`: stages come out as a test says, and every call is noted down."""
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from harness.cards.consistency import gates_of
 from harness.checks import PREFLIGHTS
 from harness.checks.finding import Finding, GateFinding
 from harness.decisions import Outcome, Verdict
+from harness.protocol.progress import progress_folder, write_progress
 from harness.protocol.stages import ArmSummary, BaseSummary, Progress
 
 FIGURES = {
@@ -35,6 +37,7 @@ class Script:
     dies: str = ""
     metrics: Mapping[str, object] = field(default_factory=lambda: {"seconds": 0.25})
     missing_steps: int = 0
+    train_seconds: float = 0.0
 
 
 def opener(script: Script, calls: Path) -> Callable[[Path], "ScriptedRun"]:
@@ -95,8 +98,12 @@ class ScriptedRun:
         return ("B_eff uniform over kernel: 1.02",)
 
     def train(self) -> None:
-        """Nothing but the call."""
+        """Take the script's time over it, with news of an arm every 50 ms."""
         self.called("train")
+        folder = progress_folder(Path("runs"), self.experiment.id, self.experiment.scale.name)
+        for step in range(round(self._script.train_seconds / 0.05)):
+            write_progress(folder, Progress("gs1_seed0", "train", step, 40, 0.5, 15200.0, 61.0))
+            time.sleep(0.05)
 
     def arm(self, name: str) -> ArmSummary:
         """Every planned step less those that the script leaves out."""
