@@ -2,13 +2,16 @@
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import tinker
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves test folders off the path
+
+from engine_process import Engine, start_engine
 
 VOCAB = ["<pad>", "<|im_start|>", "<|im_end|>", *map(chr, range(32, 127)), "\n"]
 
@@ -59,38 +62,6 @@ def write_qwen3(folder: Path, **changes: object) -> Path:
     return folder
 
 
-@dataclass
-class Engine:
-    """A running engine process."""
-
-    process: subprocess.Popen[str]
-    url: str
-    folder: Path
-    state: Path
-
-    def end(self) -> None:
-        """SIGTERM, and wait."""
-        self.process.terminate()
-        self.process.wait(timeout=10)
-
-
-def start_engine(folder: Path, state: Path, *more: str) -> Engine:
-    """Start an engine and wait for its address."""
-    process = subprocess.Popen(
-        [
-            sys.executable, "-m", "harness.engine", "--base-model", str(folder),
-            "--state", str(state), "--exit-with", str(os.getpid()), *more,
-        ],
-        stdout=subprocess.PIPE,
-        stderr=(state.parent / f"{state.name}.log").open("a"),
-        text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    url = process.stdout.readline().strip()
-    assert url.startswith("http://127.0.0.1:"), (state.parent / f"{state.name}.log").read_text()
-    return Engine(process, url, folder, state)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _one_torch_thread() -> Iterator[None]:
     """What the engine's workers use: bits are promised for one thread an operation."""
@@ -116,3 +87,27 @@ def engine(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     running = start_engine(model_folder, tmp_path_factory.mktemp("engine") / "state")
     yield running
     running.end()
+
+
+@pytest.fixture
+def start(model_folder: Path, tmp_path: Path) -> Iterator[Callable[..., Engine]]:
+    """Starts engines, each on a new state folder unless told otherwise; ends them all."""
+    running: list[Engine] = []
+
+    def begin(*more: str, state: Path | None = None) -> Engine:
+        folder = state or tmp_path / f"state-{len(running)}"
+        running.append(start_engine(model_folder, folder, *more))
+        return running[-1]
+
+    yield begin
+    for one in running:
+        if one.process.poll() is None:
+            one.end()
+
+
+@pytest.fixture(scope="session")
+def connect() -> Callable[[Engine], tinker.ServiceClient]:
+    """Makes SDK clients that talk to loopback only and send no telemetry."""
+    os.environ["TINKER_TELEMETRY"] = "0"
+    os.environ["NO_PROXY"] = "127.0.0.1,localhost"
+    return lambda engine: tinker.ServiceClient(base_url=engine.url, api_key="tml-local")
