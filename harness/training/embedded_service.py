@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable
 from pathlib import Path
@@ -30,9 +31,6 @@ START_SECONDS = 60.0
 WATCH_SECONDS = 1.0
 
 T = TypeVar("T")
-
-# kept, so that its end is not taken for a leak: the engine outlives whoever started it
-_started: list[subprocess.Popen[bytes]] = []
 
 
 def start_or_join(
@@ -117,7 +115,8 @@ def _start(folder: Path, model_dir: Path, model_name: str, controller: int) -> s
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=errors, start_new_session=True
         )
-    _started.append(process)
+    # reaps the engine when it ends; until then it outlives whoever started it
+    threading.Thread(target=process.wait, name="engine-reaper", daemon=True).start()
     try:
         url = _first_line(process, output, log)
     finally:
