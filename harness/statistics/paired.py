@@ -76,7 +76,10 @@ def clopper_pearson_pair(counts: PairedCounts, alpha: float, sides: int = 2) -> 
 
 
 def clopper_pearson_pair_p(counts: PairedCounts, margin: float, sides: int = 2) -> float:
-    """Smallest alpha at which the lower limit of ``clopper_pearson_pair`` clears the margin."""
+    """Smallest alpha at which the lower limit of ``clopper_pearson_pair`` clears the margin.
+
+    Below 1e-100 it is given as 1e-100: beta quantiles leave the doubles further down.
+    """
 
     def clearance(log_alpha: float) -> float:
         return clopper_pearson_pair(counts, math.exp(log_alpha), sides).lower - margin
@@ -84,7 +87,7 @@ def clopper_pearson_pair_p(counts: PairedCounts, margin: float, sides: int = 2) 
     largest = math.log1p(-1e-12)
     if clearance(largest) <= 0.0:
         return 1.0
-    return math.exp(root(clearance, -600.0, largest))
+    return math.exp(root(clearance, math.log(1e-100), largest))
 
 
 def tango(counts: PairedCounts, alpha: float, sides: int = 2) -> Interval:

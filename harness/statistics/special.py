@@ -4,11 +4,14 @@
 time, and nothing here needs more.
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import scipy.special as sp  # type: ignore[import-untyped] # scipy ships no stubs
 from numpy.typing import NDArray
+
+from harness.errors import StatisticsError
 
 
 def normal_quantile(p: float) -> float:
@@ -32,8 +35,11 @@ def t_cdf(x: float, df: float) -> float:
 
 
 def beta_quantile(p: float, a: float, b: float) -> float:
-    """Quantile of Beta(a, b)."""
-    return float(sp.betaincinv(a, b, p))
+    """Quantile of Beta(a, b); StatisticsError where doubles can't hold it (p far below 1e-100)."""
+    quantile = float(sp.betaincinv(a, b, p))
+    if math.isnan(quantile):
+        raise StatisticsError(f"Beta({a}, {b}) has no quantile at {p} in doubles; use a larger p")
+    return quantile
 
 
 def binomial_cdf_half(k: int, n: int) -> float:

@@ -124,9 +124,9 @@ def test_p_is_the_smallest_alpha_that_clears(
 def test_betting_p_agrees_with_its_limit(horizon: str) -> None:
     """Betting's p is below alpha on one side of its lower limit and above it on the other."""
     z_N = np.tile(SMALL, 6)
-    lower = betting_interval(z_N, -1, 1, 0.05, horizon=horizon).lower  # type: ignore[arg-type]
-    assert betting_p(z_N, lower - 1e-6, -1, 1, 0.05, horizon=horizon) < 0.05  # type: ignore[arg-type]
-    assert betting_p(z_N, lower + 1e-6, -1, 1, 0.05, horizon=horizon) > 0.05  # type: ignore[arg-type]
+    lower = betting_interval(z_N, -1, 1, 0.05, horizon=horizon).lower
+    assert betting_p(z_N, lower - 1e-6, -1, 1, 0.05, horizon=horizon) < 0.05
+    assert betting_p(z_N, lower + 1e-6, -1, 1, 0.05, horizon=horizon) > 0.05
 
 
 @settings(max_examples=60, deadline=None)
@@ -260,3 +260,11 @@ def test_imports_are_light() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert shown.stdout.strip() == "[]", shown.stderr
+
+
+def test_overwhelming_evidence_still_has_a_p() -> None:
+    """Where the exact p leaves the doubles it is reported as 1e-100, never as NaN."""
+    assert clopper_pearson_pair_p(PairedCounts(0, 1319, 0, 0), -0.05) == pytest.approx(1e-100)
+    assert clopper_pearson_pair_p(PairedCounts(51, 0, 0, 9), -0.1) > 1e-10
+    with pytest.raises(StatisticsError, match="use a larger p"):
+        clopper_pearson_pair(PairedCounts(0, 2, 5, 0), 1e-250)

@@ -138,7 +138,7 @@ def test_no_n_gives_power_at_or_below_the_margin() -> None:
 def test_power_refuses(arguments: tuple[float, ...], message: str) -> None:
     """Impossible designs raise one line."""
     with pytest.raises(StatisticsError, match=message):
-        power_hoeffding_rule(*arguments)  # type: ignore[arg-type]
+        power_hoeffding_rule(*arguments)
 
 
 def test_certain_discordance_is_a_plain_binomial() -> None:
