@@ -23,7 +23,7 @@ class PackageFiles(Evidence):
 
 
 class PinsEvidence(Evidence):
-    """What is installed. sha256 is None where a file is missing or can't be seen."""
+    """What is installed. sha256 is None for a reference that is missing, or weights not seen."""
 
     packages: dict[str, PackageFiles]
     references: dict[str, str | None]
@@ -48,13 +48,16 @@ def check(evidence: PinsEvidence, experiment: Experiment) -> Finding:
         problems.extend(_file_problems(f"reference {path}", evidence.references.get(path), sha256))
     problems.extend(unresolved_problems(experiment))
     notes = [_count(package, files) for package, files in evidence.packages.items()]
+    weights = f"weights of {experiment.card.base_model}"
     if pins.base_weights_sha256 is None:
-        notes.append(f"weights of {experiment.card.base_model}: not pinned, the service holds them")
+        notes.append(f"{weights}: not pinned, the service holds them")
+    elif evidence.base_weights_sha256 is None:
+        notes.append(f"{weights}: pinned, but a remote service does not show them; not verified")
     else:
         problems.extend(
-            _file_problems("base weights", evidence.base_weights_sha256, pins.base_weights_sha256)
+            _file_problems(weights, evidence.base_weights_sha256, pins.base_weights_sha256)
         )
-        notes.append(f"weights of {experiment.card.base_model}: compared with the pinned sha256")
+        notes.append(f"{weights}: compared with the pinned sha256")
     metrics = {
         "files_compared": float(sum(len(files.listed) for files in evidence.packages.values())),
         "references_compared": float(len(pins.references)),

@@ -15,10 +15,11 @@ from harness.checks.baseline_correctness import BaselineEvidence
 from harness.checks.correctness import PathAgreement
 from harness.checks.evidence import Evidence
 from harness.checks.forecast import ArmForecast, ForecastEvidence, TauForecast
+from harness.checks.loss_values import LossValue
 from harness.checks.pins import PackageFiles, PinsEvidence
 from harness.checks.reference_correctness import ReferenceEvidence
 from harness.checks.restoration import ClientState, RestorationEvidence
-from harness.checks.server_loss import LossEvidence, LossValue
+from harness.checks.server_loss import LossEvidence
 from harness.checks.throw_away import PromptLengths, RoundTrip, ThrowAwayEvidence, ThrowAwaySteps
 from harness.methods import loss_and_gradient, uniform_loo
 

@@ -2,7 +2,6 @@ import pytest
 
 from harness.cards import GateCheck
 from harness.checks.forecast import check, nearest_passing
-from harness.checks.power import contrast_range
 from harness.checks.reachable import reachable_lines
 
 
@@ -105,7 +104,9 @@ def test_a_rule_that_can_pass_needs_no_acknowledgement(experiment, sound, bend):
     assert check(sound["forecast"], bend(experiment, registration=changes)).ok
 
 
-@pytest.mark.parametrize(("n", "word"), [(6, "VALIDATED takes"), (6, "REFUTED takes"), (1319, "")])
+@pytest.mark.parametrize(
+    ("n", "word"), [(6, "can't be VALIDATED"), (6, "can't be REFUTED"), (1319, "")]
+)
 def test_a_rule_that_cannot_come_out_both_ways_blocks(experiment, sound, bend, n, word):
     """With six items no observed gap is wide enough for either verdict."""
     message = check(sound["forecast"], bend(experiment, card={"eval": {"n_examples": n}})).message
@@ -120,13 +121,20 @@ def test_a_card_without_a_rule_blocks(experiment, sound, bend):
     assert "no decision rule" in check(sound["forecast"], other).message
 
 
-def test_contrast_range_of_two_arms_and_of_four_cells(experiment):
-    """A difference of accuracies spans 2, a difference of differences 4."""
-    criterion = experiment.card.decision_rule.criteria[0]
-    weights = {"a": 1.0, "b": -1.0, "c": -1.0, "d": 1.0}
+def test_an_unknown_method_blocks(experiment, sound, bend):
+    """A rule that nothing can apply is found before the run."""
+    other = bend(experiment, card={"decision_rule": {"method": "gut_feeling"}})
 
-    assert (-1.0, 1.0) == contrast_range(criterion)
-    assert (-2.0, 2.0) == contrast_range(criterion.model_copy(update={"weights": weights}))
+    assert "unknown decision method 'gut_feeling'" in check(sound["forecast"], other).message
+
+
+def test_another_method_has_no_power_block_and_says_so(experiment, sound, bend):
+    """The block is Hoeffding's; other methods are told apart, not given its figures."""
+    other = bend(experiment, card={"decision_rule": {"method": "paired_tango"}})
+    finding = check(sound["forecast"], other)
+
+    assert finding.ok
+    assert any("the registered method is paired_tango" in note for note in finding.notes)
 
 
 @pytest.mark.parametrize(

@@ -61,11 +61,21 @@ def test_pins_needs_something_to_compare(experiment, sound, update, words):
     )
 
 
-def test_pinned_weights_that_cannot_be_seen_block(experiment, sound):
-    """A pin that nobody verified is not verified."""
+def test_weights_that_a_remote_service_hides_are_said(experiment, sound):
+    """Pinned weights are compared where they can be seen, and named as unverified elsewhere."""
     evidence = sound["pins"].model_copy(update={"base_weights_sha256": None})
+    finding = pins.check(evidence, experiment)
 
-    assert "base weights can't be read here" in pins.check(evidence, experiment).message
+    assert finding.ok
+    assert any("does not show them; not verified" in note for note in finding.notes)
+
+
+def test_a_missing_reference_blocks(experiment, sound):
+    """A pinned reference that is not there can't be what was pinned."""
+    references = dict.fromkeys(sound["pins"].references)
+    evidence = sound["pins"].model_copy(update={"references": references})
+
+    assert "can't be read here" in pins.check(evidence, experiment).message
 
 
 def test_missing_tolerances_block(experiment, sound, bend):

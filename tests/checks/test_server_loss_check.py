@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-from harness.checks.server_loss import EXPECTED, KNOWN, LossEvidence, LossValue, check
+from harness.checks.loss_moves import EXPECTED, KNOWN
+from harness.checks.loss_values import LossValue
+from harness.checks.server_loss import LossEvidence, check
 from harness.methods import loss_and_gradient
 
 

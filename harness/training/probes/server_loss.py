@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.cards import Experiment
-from harness.checks.server_loss import LossEvidence, LossValue, losses_of
+from harness.checks.loss_values import LossValue
+from harness.checks.server_loss import LossEvidence, losses_of
 from harness.tasks.gsm8k import Task
 from harness.training.probes.arms import forward, loss_datum, output_logprobs, text_tokens
 from harness.training.prompts import Prompter

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.checks import capability, feasibility, restoration, server_loss
-from harness.checks.server_loss import EXPECTED
+from harness.checks.loss_moves import EXPECTED
 
 
 @pytest.fixture(scope="module", name="steps")
@@ -143,7 +143,7 @@ def test_the_engine_sums_its_losses(live, experiment):
 @pytest.mark.parametrize(
     ("client", "outcome", "words"),
     [
-        (TokenMeans, "fails", "this fits mean over the tokens of a batch"),
+        (TokenMeans, "fails", "this fits mean over tokens"),
         (DatumMeans, "fails", "this fits mean over the datums of a batch"),
         (RatioTurned, "fails", "the ratio the wrong way round"),
         (NoMetrics, "unverifiable", "reports no loss:sum"),
