@@ -7,7 +7,7 @@ from harness.decisions.methods import Method, registered_method
 from harness.decisions.pairing import PairedScores
 from harness.decisions.rule import sample_of
 from harness.errors import StatisticsError
-from harness.statistics.power import required_n_hoeffding
+from harness.statistics.hoeffding_rule import required_n_hoeffding
 
 
 def can_come_out_both_ways(criterion: Criterion, n: int) -> list[str]:

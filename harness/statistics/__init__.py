@@ -7,7 +7,8 @@
 ``clustered``   means over clusters
 ``exact``       McNemar and Holm
 ``passk``       pass@k and pass^k
-``power``       what a rule can show before any data
+``hoeffding_rule``  edges, exact power and n of a Hoeffding rule
+``power``       the same as a block of figures and text, for a card
 ``ratios``      seed-level ratio rules in exact arithmetic
 ``exact_limits``  limits against margins in 60 digits
 
@@ -19,6 +20,12 @@ from harness.statistics.betting import betting_interval, betting_p, predictable_
 from harness.statistics.clustered import ClusteredMean, clustered_mean, clustered_t
 from harness.statistics.contrasts import Bounds, Contrast, contrast
 from harness.statistics.exact import Holm, McNemar, holm, mcnemar_exact, mcnemar_interval
+from harness.statistics.hoeffding_rule import (
+    PassingGap,
+    power_hoeffding_rule,
+    required_n_hoeffding,
+    smallest_passing_gap,
+)
 from harness.statistics.intervals import (
     Interval,
     clopper_pearson,
@@ -40,14 +47,7 @@ from harness.statistics.paired import (
     tango,
 )
 from harness.statistics.passk import pass_at_k, pass_at_k_items, pass_pow_k
-from harness.statistics.power import (
-    PassingGap,
-    PowerBlock,
-    power_block,
-    power_hoeffding_rule,
-    required_n_hoeffding,
-    smallest_passing_gap,
-)
+from harness.statistics.power import PowerBlock, power_block
 from harness.statistics.ratios import SeedRatio, as_fraction, seed_ratio
 
 __all__ = [

@@ -112,3 +112,11 @@ def test_picking_the_best_of_five_needs_holm(registered: Registered, table: Tabl
         held += combine(outcomes, CombineRule.ANY_MAY_PASS) is Verdict.VALIDATED
     assert naive / EXPERIMENTS > 2 * NOMINAL
     assert held / EXPERIMENTS <= NOMINAL
+
+
+def test_asymptotic_method_exceeds_its_level(registered: Registered, table: Table) -> None:
+    """The same experiments catch Tango above alpha/2 at n=60: it claims no finite-sample level."""
+    assert not METHODS["paired_tango"].finite_sample_valid
+    criterion = registered(method="paired_tango", margin=-0.1)
+    share = _verdicts(criterion, _tables(101, 0.15, -0.1), table)
+    assert share[Verdict.REFUTED] > 1.2 * NOMINAL

@@ -11,7 +11,7 @@ from harness.statistics import (
     required_n_hoeffding,
     smallest_passing_gap,
 )
-from harness.statistics.power import n_for_power_hoeffding, n_for_power_normal
+from harness.statistics.hoeffding_rule import n_for_power_hoeffding, n_for_power_normal
 
 
 def test_registered_rule_of_gsm8k() -> None:
