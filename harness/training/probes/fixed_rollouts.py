@@ -46,7 +46,7 @@ def fixed_groups(
         response = tokens(int(generator.integers(0, LONGEST_RESPONSE)))
         response = [*response, STOP_TOKEN] if stopped else [*response, *tokens(1)]
         full = [*prompt.to_ints(), *response]
-        values = model.logprobs(full[:-1], full[1:]).detach().numpy()[-len(response) :]
+        values = model.logprobs([full[:-1]], [full[1:]]).detach().numpy()[-len(response) :]
         logprobs = (values + generator.normal(0.0, NOISE, size=len(response))).tolist()
         action = TokensWithLogprobs(response, logprobs, "stop" if stopped else "length")
         empty = tinker.ModelInput.from_ints([])

@@ -29,22 +29,24 @@ class SmallModel(torch.nn.Module):
             for parameter in self.parameters():
                 parameter.normal_(0.0, SCALE, generator=generator)
 
-    def logprobs(self, tokens_T: Sequence[int], targets_T: Sequence[int]) -> torch.Tensor:
-        """Log-probs (T,) of each target after the tokens up to its position."""
-        states, _ = self.recurrent(self.embedding(torch.tensor([tokens_T])))
-        logits_T_V = self.unembedding(states[0])
-        return torch.log_softmax(logits_T_V, dim=-1)[torch.arange(len(targets_T)), targets_T]
+    def logprobs(
+        self, tokens_B: Sequence[Sequence[int]], targets_B: Sequence[Sequence[int]]
+    ) -> torch.Tensor:
+        """Log-probs of every target after the tokens up to its position, row after row."""
+        # the recurrence runs forwards, so padding at the end changes nothing before it
+        tokens_B_T, targets_B_T = _padded(tokens_B), _padded(targets_B)
+        states_B_T_W, _ = self.recurrent(self.embedding(tokens_B_T))
+        logprobs_B_T_V = torch.log_softmax(self.unembedding(states_B_T_W), dim=-1)
+        logprobs_B_T = logprobs_B_T_V.gather(2, targets_B_T[..., None])[..., 0]
+        lengths_B_1 = torch.tensor([[len(row)] for row in targets_B])
+        return logprobs_B_T[torch.arange(tokens_B_T.shape[1]) < lengths_B_1]
 
 
 def datum_logprobs(model: SmallModel, data_D: Sequence[tinker.Datum]) -> torch.Tensor:
     """Log-probs of all targets of all datums, one after another."""
-    return torch.cat(
-        [
-            model.logprobs(
-                datum.model_input.to_ints(), datum.loss_fn_inputs["target_tokens"].tolist()
-            )
-            for datum in data_D
-        ]
+    return model.logprobs(
+        [datum.model_input.to_ints() for datum in data_D],
+        [datum.loss_fn_inputs["target_tokens"].tolist() for datum in data_D],
     )
 
 
@@ -80,3 +82,7 @@ def torch_loss(
         clipped = torch.clamp(ratio, low, high) * torch.from_numpy(advantages)
         return -torch.minimum(gains, clipped).sum()
     return -gains.sum()
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
