@@ -84,7 +84,7 @@ class LiveLines:
                 if not self._animated:
                     self._log(news, now)
                 elif news and now >= self._quiet_until:
-                    columns = os.get_terminal_size(self._screen).columns
+                    columns = os.get_terminal_size(self._screen).columns or 80
                     self._write(drawn([live_line(p) for p in news], columns))
                     self._drawn = True
 

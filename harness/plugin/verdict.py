@@ -34,7 +34,8 @@ def verdict_of(ledger: ExperimentLedger) -> Verdict:
         if word == "INCONCLUSIVE" and (why := undecided(ledger)):
             return Verdict(None, f"not decided: {why}")
         if sentences := [record.reason for record in ledger.records_of(word)]:
-            return Verdict(word, without_word("; ".join(sentences), word))
+            # the word already stands in front of the whole
+            return Verdict(word, "; ".join(s.removeprefix(f"{word}: ") for s in sentences))
     return Verdict(None, "not decided: the card declares no criterion")
 
 
@@ -67,8 +68,3 @@ def undecided(ledger: ExperimentLedger) -> str:
 def one_line(text: str) -> str:
     """Several problems as one line."""
     return "; ".join(line.strip() for line in text.splitlines() if line.strip())
-
-
-def without_word(sentence: str, word: str) -> str:
-    """The sentence without the verdict's word in front, where it already stands beside it."""
-    return sentence.removeprefix(f"{word}: ")

@@ -34,7 +34,7 @@ INI = """
 [pytest]
 strict = true
 junit_family = xunit1
-addopts = -ra --runs-dir=runs -p no:cacheprovider
+addopts = -ra --runs-dir=runs -p no:cacheprovider -p no:hypothesispytest -p no:anyio
 filterwarnings = error
 """
 

@@ -1,0 +1,67 @@
+"""What collection costs, and what an experiment file looks like."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+EXPERIMENTS = sorted((PROJECT / "experiments").glob("test_*.py"))
+
+COLLECT = """
+import sys
+import pytest
+
+status = pytest.main(["--collect-only", "-q", "-p", "no:hypothesispytest", "experiments"])
+heavy = {"torch", "tinker", "tinker_cookbook", "transformers", "sklearn"} & set(sys.modules)
+sys.exit(f"collection imported {sorted(heavy)}" if heavy else status)
+"""
+
+
+class TestCollection:
+    def test_imports_nothing_heavy(self):
+        """Collecting every experiment loads no torch, tinker, transformers or scikit-learn."""
+        result = subprocess.run(
+            [sys.executable, "-c", COLLECT], cwd=PROJECT, capture_output=True, text=True, timeout=60
+        )
+
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert "test_gs1.py::test_preflight[pins]" in result.stdout
+
+
+class TestPytest:
+    def test_is_imported_by_the_plugin_alone(self):
+        """Every other room can be used without pytest."""
+        importing = {
+            path.relative_to(PROJECT / "harness").parts[0]
+            for path in (PROJECT / "harness").rglob("*.py")
+            if any(
+                line.startswith(("import pytest", "from pytest", "from _pytest"))
+                for line in path.read_text().splitlines()
+            )
+        }
+
+        assert importing == {"plugin"}
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+class TestExperimentFiles:
+    def test_are_at_most_40_lines(self, path):
+        """An experiment is a claim, a card and what is asked of it."""
+        assert len(path.read_text().splitlines()) <= 40
+
+    def test_mark_what_their_fixtures_say(self, path):
+        """`-m preflight` selects the preflights, all of them, and nothing that trains."""
+        text = path.read_text()
+        for marker, fixture in (
+            ("preflight", "preflight"),
+            ("gate", "gate"),
+            ("decision", "criterion"),
+        ):
+            functions = text.split("\n\n\n")
+            asking = [part for part in functions if f"({fixture})" in part.partition(":\n")[0]]
+
+            assert asking, f"no test asks for {fixture}"
+            assert all(f"@pytest.mark.{marker}\n" in part for part in asking)
+            assert text.count(f"@pytest.mark.{marker}\n") == len(asking)
