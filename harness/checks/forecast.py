@@ -106,7 +106,9 @@ def arm_lines(arm: ArmForecast, gates: Sequence[GateCheck], lines: Lines) -> lis
     lines.notes.append(
         f"{arm.arm}: {arm.prompts} prompts of {arm.steps} pilot steps at tau {here.tau:g}: "
         f"effective contributors median {here.contributors_median:.1f}; mean |b - uniform| "
-        f"median {middle:.4f} over {len(gaps)} simulations"
+        f"median {middle:.4f}, {gaps[0]:.4f} to {gaps[-1]:.4f} in {len(gaps)} simulations"
+        if gaps
+        else f"{arm.arm}: no rewards were simulated at tau {here.tau:g}"
     )
     certain = []
     for check in gates:
