@@ -5,7 +5,10 @@ The SDK retries a dead port for minutes, so a plain HTTP probe asks first and fa
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import os
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     import tinker
 
 PROBE_SECONDS = 15.0
+END_SECONDS = 2.0
 EMBEDDED_KEY = "tml-embedded-engine-needs-no-key"
 
 
@@ -85,7 +89,17 @@ def connect(address: ServiceAddress) -> tinker.ServiceClient:
     os.environ.setdefault("TINKER_TELEMETRY", "0")
     import tinker
 
-    return tinker.ServiceClient(base_url=address.base_url, api_key=address.api_key)
+    client = tinker.ServiceClient(base_url=address.base_url, api_key=address.api_key)
+    # its daemon thread may be inside native code when the interpreter goes, which then aborts
+    atexit.register(_end_background_loop, client.holder.get_loop())
+    return client
+
+
+def _end_background_loop(loop: asyncio.AbstractEventLoop) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    deadline = time.monotonic() + END_SECONDS
+    while loop.is_running() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def _refuse(response: httpx.Response, address: ServiceAddress, what: str) -> None:
