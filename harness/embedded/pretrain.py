@@ -10,11 +10,13 @@ machine gives the same weights again.
 import argparse
 import json
 import math
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -36,7 +38,7 @@ Row = tuple[torch.Tensor, torch.Tensor]
 class Recipe:
     """Hyperparameters; `learning_rate` warms up, then falls to zero as a cosine."""
 
-    steps: int = 1_000
+    steps: int = 800
     batch_size: int = 64
     learning_rate: float = 3e-3
     warmup_steps: int = 100
@@ -62,16 +64,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "recipe": vars(recipe),
         "parameters": model.num_parameters(),
         "data_sha256": data_sha256(),
-        "loss_every_100_steps": [round(loss, 4) for loss in losses[99::100]],
+        "mean_loss_per_100_steps": [
+            round(sum(losses[i : i + 100]) / 100, 4) for i in range(0, len(losses), 100)
+        ],
         "greedy_on_test": measure(model, tokenizer, splits.test, seed=None),
         "sampled_on_train": measure(model, tokenizer, splits.train[:1024], seed=options.seed),
     }
-    options.out.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(options.out)
-    save_tokenizer(tokenizer, options.out)
-    (options.out / "pretraining.json").write_text(json.dumps(summary, indent=2) + "\n")
+    write_model(options.out, model, tokenizer, summary)
     print(json.dumps(summary, indent=2))  # noqa: T201 -- the script's own output
     print(f"{time.monotonic() - started:.0f} s, written to {options.out}")  # noqa: T201 -- as above
+
+
+def write_model(
+    directory: Path,
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    summary: Mapping[str, object],
+) -> None:
+    """Write the model folder file by file; each file appears whole or not at all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".model.", dir=directory.parent) as name:
+        temporary = Path(name)
+        model.save_pretrained(temporary)
+        save_tokenizer(tokenizer, temporary)
+        (temporary / "pretraining.json").write_text(json.dumps(summary, indent=2) + "\n")
+        for file in temporary.iterdir():
+            file.chmod(0o644)
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+            file.replace(directory / file.name)
 
 
 def make_tokenizer(problems: Sequence[Problem]) -> PreTrainedTokenizerFast:
@@ -88,8 +109,8 @@ def make_model(vocabulary: int, seed: int) -> Qwen3ForCausalLM:
         {
             "vocab_size": vocabulary,
             "hidden_size": 128,
-            "intermediate_size": 384,
-            "num_hidden_layers": 3,
+            "intermediate_size": 512,
+            "num_hidden_layers": 2,
             "num_attention_heads": 4,
             "num_key_value_heads": 2,
             "head_dim": 32,
@@ -128,6 +149,8 @@ def pretrain(
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
         optimizer.step()
         losses.append(loss.item() / n_tokens)
+        if (step + 1) % 100 == 0:
+            print(f"step {step + 1}: loss {losses[-1]:.3f}", flush=True)  # noqa: T201 -- progress
     return losses
 
 
