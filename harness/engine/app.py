@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import email.utils
 import hmac
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
@@ -18,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harness.engine import protocol
+from harness.engine.archive import LINK_SECONDS, Links, peft_archive
 from harness.engine.errors import RequestError
 from harness.engine.futures import JSON, Answer, Future, failure
 from harness.engine.service import Service, checkpoint_json
@@ -28,6 +31,7 @@ log = logging.getLogger(__name__)
 MAX_BODY = 256 << 20
 POLL_SECONDS = 20.0
 SILENT_SECONDS = 900.0
+ARCHIVES = "/api/v1/archives/"
 
 CLIENT_CONFIG = {
     "parallel_fwdbwd_chunks": False,
@@ -70,6 +74,7 @@ class Routes:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._links = Links()
 
     def table(self) -> list[tuple[str, str, Handler]]:
         """Method, path below /api/v1, handler."""
@@ -104,6 +109,8 @@ class Routes:
             ("GET", "checkpoints", self._all_checkpoints),
             ("DELETE", "training_runs/{run}/checkpoints/{kind}/{name}", self._delete),
             ("PUT", "training_runs/{run}/checkpoints/{kind}/{name}/ttl", self._set_ttl),
+            ("GET", "training_runs/{run}/checkpoints/{kind}/{name}/archive", self._link),
+            ("GET", "archives/{link}", self._archive),
         ]
 
     def _later(self, start: Callable[[protocol.Json], Future]) -> Handler:
@@ -205,6 +212,23 @@ class Routes:
         self._service.state.delete(_path(request))
         return Response(status_code=204)
 
+    async def _link(self, request: Request) -> Response:
+        path = _path(request)
+        if path.kind != "sampler_weights" or not self._service.state.exists(path):
+            raise RequestError(f"{path} can't be downloaded; only stored sampler_weights can")
+        link = request.url.replace(path=f"{ARCHIVES}{self._links.make(path)}", query="")
+        expires = email.utils.formatdate(time.time() + LINK_SECONDS, usegmt=True)
+        return Response(status_code=302, headers={"Location": str(link), "Expires": expires})
+
+    async def _archive(self, request: Request) -> Response:
+        path = self._links.find(request.path_params["link"])
+        if path is None:
+            return _refusal(404, "this link does not exist or has expired; ask for another")
+        tensors, _ = self._service.state.read(path)
+        return Response(
+            peft_archive(tensors, self._service.base.folder), media_type="application/x-tar"
+        )
+
     async def _set_ttl(self, request: Request) -> Response:
         ttl = protocol.optional_integer(await _json(request), "ttl_seconds", 1, 1 << 40)
         self._service.state.set_ttl(_path(request), ttl)
@@ -241,6 +265,9 @@ class _KeyCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            if scope["path"].startswith(ARCHIVES):  # the random name in the link is its key
+                await self._app(scope, receive, send)
+                return
             sent = dict(scope["headers"]).get(b"x-api-key", b"")
             if not hmac.compare_digest(sent, self._key):
                 await _refusal(401, "X-API-Key is missing or wrong")(scope, receive, send)

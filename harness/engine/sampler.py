@@ -42,6 +42,7 @@ PREFILL_TOKENS = 4096
 CACHE_STEP = 64
 CACHE_BYTES = 1 << 30
 DRAWS = 256
+STEPS_BETWEEN_STARTS = 4  # requests trickle in; prefilling them one by one costs several times more
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
@@ -176,6 +177,7 @@ class Batch:
         self.rows: list[Sampled] = []
         self.cache = cache or KVCache(config, ROW_STEP, CACHE_STEP)
         self.cache_is_clean = True
+        self._until_start = 0
         self._tokens = np.zeros(MAX_ROWS, dtype=np.int64)
         self._positions = np.zeros(MAX_ROWS, dtype=np.int64)
 
@@ -187,11 +189,13 @@ class Batch:
     @torch.inference_mode()
     def advance(self) -> None:
         """Start waiting sequences if rows are free, else give every row its next token."""
-        starting = self._take()
+        starting = self._take() if self._until_start <= 0 or not self.rows else []
         if starting:
             self._start(starting)
+            self._until_start = STEPS_BETWEEN_STARTS
         elif self.rows:
             self._step()
+            self._until_start -= 1
 
     def fail(self, error: Exception) -> None:
         """Give up every sequence of this batch: its requests end with `error`."""
@@ -352,15 +356,14 @@ def choose_tokens(logprobs_B_V: Tensor, sequences: Sequence[Sampled]) -> Tensor:
             1.0 if g else s.request.params.temperature
             for s, g in zip(sequences, greedy, strict=True)
         ],
-        dtype=torch.float64,
     )
-    tempered = logprobs_B_V.double() / temperatures[:, None]
+    tempered = logprobs_B_V / temperatures[:, None]
     mass = (tempered - tempered.amax(-1, keepdim=True)).exp()
     for row, sequence in enumerate(sequences):
         params = sequence.request.params
         if params.top_k > 0 or params.top_p < 1:
             mass[row] = _filtered(mass[row], params.top_k, params.top_p)
-    cumulative = mass.cumsum(-1)
+    cumulative = mass.cumsum(-1, dtype=torch.float64)
     draws = torch.tensor([s.draw() for s in sequences], dtype=torch.float64)
     drawn = torch.searchsorted(cumulative, (draws * cumulative[:, -1])[:, None], right=True)
     chosen = drawn[:, 0].clamp_(max=logprobs_B_V.shape[-1] - 1)

@@ -8,6 +8,7 @@ micro-batches of a fixed number of tokens. A request counts as a whole or not at
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from harness.engine.lora import LoraLayout
 from harness.engine.losses import Config, Loss
 
 LENGTH_STEP = 32
-MICRO_TOKENS = 2048
+MICRO_TOKENS = 1024
 MICRO_LOGITS = 1 << 26
 
 FloatArray = npt.NDArray[np.float32]
@@ -119,23 +120,14 @@ class Trainee:
         return {"grad_norm": norm, "optim_step": float(self.step)}
 
     def _adamw(self, grad: Tensor, p: AdamParams) -> None:
-        """torch.optim.AdamW, written out on the flat vector (its moments are what is saved)."""
-        parameter = torch.nn.Parameter(self.flat)
-        optimizer = torch.optim.AdamW(
-            [parameter],
-            lr=p.learning_rate,
-            betas=(p.beta1, p.beta2),
-            eps=p.eps,
-            weight_decay=p.weight_decay,
-        )
-        optimizer.state[parameter] = {
-            "step": torch.tensor(float(self.step)),
-            "exp_avg": self.exp_avg,
-            "exp_avg_sq": self.exp_avg_sq,
-        }
-        parameter.grad = grad
-        optimizer.step()
+        """torch.optim.AdamW for one tensor, written out: importing that module takes a second."""
         self.step += 1
+        self.flat.mul_(1 - p.learning_rate * p.weight_decay)
+        self.exp_avg.lerp_(grad, 1 - p.beta1)
+        self.exp_avg_sq.mul_(p.beta2).addcmul_(grad, grad, value=1 - p.beta2)
+        rate = p.learning_rate / (1 - p.beta1**self.step)
+        scale = math.sqrt(1 - p.beta2**self.step)
+        self.flat.addcdiv_(self.exp_avg, (self.exp_avg_sq.sqrt() / scale).add_(p.eps), value=-rate)
 
     def _merge(self) -> None:
         self.layout.merge(self.base, self.flat, self._matrices)

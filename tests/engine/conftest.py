@@ -101,8 +101,7 @@ def start(model_folder: Path, tmp_path: Path) -> Iterator[Callable[..., Engine]]
 
     yield begin
     for one in running:
-        if one.process.poll() is None:
-            one.end()
+        one.end()
 
 
 @pytest.fixture(scope="session")

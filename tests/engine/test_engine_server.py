@@ -1,7 +1,10 @@
 """The real SDK against an engine process."""
 
 import asyncio
+import io
+import tarfile
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -263,3 +266,33 @@ def test_listing_deleting_and_expiring_checkpoints(client: tinker.ServiceClient)
     assert len(rest.list_checkpoints(run).result().checkpoints) == 1
     with pytest.raises(tinker.APIStatusError, match="does not exist"):
         client.create_sampling_client(model_path=path)
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
+def test_a_downloaded_adapter_is_what_peft_loads(
+    client: tinker.ServiceClient, engine: Engine, tmp_path: Path
+) -> None:
+    """The archive of a sampler checkpoint gives, in PEFT, the engine's own log-probs."""
+    import httpx
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    training = client.create_lora_training_client("tiny", rank=4, seed=1)
+    training.forward_backward([_rl_datum(PROMPT)], "importance_sampling")
+    training.optim_step(types.AdamParams(learning_rate=3e-2)).result()
+    path = training.save_weights_for_sampler("adapter").result().path
+    rest = client.create_rest_client()
+    link = rest.get_checkpoint_archive_url_from_tinker_path(path).result().url
+    with (
+        httpx.Client(trust_env=False) as http,
+        tarfile.open(fileobj=io.BytesIO(http.get(link).content)) as tar,
+    ):
+        tar.extractall(tmp_path, filter="data")
+    base = AutoModelForCausalLM.from_pretrained(engine.folder, dtype=torch.float32)
+    adapted = PeftModel.from_pretrained(base, str(tmp_path))
+    with torch.no_grad():
+        logits = adapted(torch.tensor([PROMPT[:-1]])).logits[0]
+    expected = logits.log_softmax(-1).gather(-1, torch.tensor(PROMPT[1:])[:, None])[:, 0].numpy()
+    ours = training.forward([_rl_datum(PROMPT)], "ppo").result().loss_fn_outputs[0]["logprobs"]
+    assert np.abs(ours.to_numpy() - expected).max() < 1e-4
