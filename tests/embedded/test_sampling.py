@@ -1,5 +1,6 @@
 import pytest
 import torch
+from tinker_cookbook.recipes.math_rl.math_env import MathEnv
 from transformers import AutoTokenizer, Qwen3ForCausalLM
 
 from harness.embedded import MODEL_DIR
@@ -59,3 +60,22 @@ def test_sampling_follows_its_generator(nano) -> None:
     ]
     assert rows[0] == rows[1]
     assert rows[0] != rows[2]
+
+
+def test_the_boxed_answer_is_graded_as_the_cookbook_grades_it(nano) -> None:
+    """On sampled answers, equality with the gold text is the cookbook's reward for correctness."""
+    model, tokenizer = nano
+    problems = generate().train[:48]
+    rows = complete(
+        model,
+        tokenizer,
+        [problem.question for problem in problems],
+        generator=torch.Generator().manual_seed(0),
+    )
+    graded = []
+    for problem, row in zip(problems, rows, strict=True):
+        text = tokenizer.decode(row, skip_special_tokens=True)
+        env = MathEnv(problem.question, str(problem.gold), renderer=None)
+        graded.append(env.check_answer(text))
+        assert graded[-1] == (boxed_answer(text) == str(problem.gold))
+    assert set(graded) == {True, False}
