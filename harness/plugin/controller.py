@@ -55,7 +55,7 @@ class Controller:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """An experiment whose items could not even be made is INVALID."""
         if report.failed and (card := self.card(report.nodeid)):
-            self.ledger(report.nodeid, card).collection_error = report.longreprtext
+            self.ledger(report.nodeid, card).collection_error = gist(report.longreprtext)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
@@ -172,6 +172,12 @@ class Controller:
             if "INCONCLUSIVE" in words:
                 return EXIT_INCONCLUSIVE
         return pytest.ExitCode.OK
+
+
+def gist(failure: str) -> str:
+    """What a failure says, without its traceback if it has one."""
+    said = [line[2:].strip() for line in failure.splitlines() if line.startswith("E ")]
+    return "\n".join(said) or failure
 
 
 def file_of(item: str) -> str:

@@ -58,7 +58,7 @@ def experiment_run(request: pytest.FixtureRequest, open_card: OpenCard) -> Itera
     with blocking("opening the run"):
         run = RecordedRun(open_card(card), facts_of(request.config, request.node.nodeid))
     yield run
-    with blocking("closing the run"):
+    with in_one_line("closing the run: "):
         run.close()
 
 

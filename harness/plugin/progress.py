@@ -8,6 +8,7 @@ a plain line every 15 seconds, so that a log shows life.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -84,9 +85,7 @@ class LiveLines:
                 if not self._animated:
                     self._log(news, now)
                 elif news and now >= self._quiet_until:
-                    columns = os.get_terminal_size(self._screen).columns or 80
-                    self._write(drawn([live_line(p) for p in news], columns))
-                    self._drawn = True
+                    self._draw(news)
 
     def _read(self, experiments: Sequence[tuple[str, str]]) -> list[Progress]:
         from harness.protocol.progress import read_progress  # only sessions with experiments pay
@@ -100,11 +99,15 @@ class LiveLines:
                 self._logged[progress.arm] = (now, progress)
                 self._write(f"\n{live_line(progress)}\n")
 
+    def _draw(self, news: Sequence[Progress]) -> None:
+        with contextlib.suppress(OSError):  # the terminal is gone; the run goes on without it
+            columns = os.get_terminal_size(self._screen).columns or 80
+            self._write(drawn([live_line(progress) for progress in news], columns))
+            self._drawn = True
+
     def _write(self, text: str) -> None:
-        try:
+        with contextlib.suppress(OSError):  # the same
             os.write(self._screen, text.encode("ascii", "replace"))
-        except OSError:
-            self._stopped.set()  # the terminal is gone; the run goes on without it
 
 
 def live_line(progress: Progress) -> str:

@@ -184,6 +184,17 @@ class TestBlocking:
         assert verdict_of(pytester)["verdict"] == "INVALID"
 
 
+class TestClosing:
+    def test_a_run_that_cannot_be_closed_is_one_line(self, project):
+        """The last item gets an error besides its pass, and the verdict is INVALID."""
+        pytester = project("raises={'close': errors.ServiceDied('the engine is gone')}")
+        result = pytester.runpytest()
+
+        result.assert_outcomes(passed=18, errors=1)
+        assert verdict_of(pytester)["verdict"] == "INVALID"
+        assert "closing the run: ServiceDied: the engine is gone" in result.stdout.lines
+
+
 class TestSelection:
     def test_preflights_alone_train_nothing(self, project):
         """`-m preflight` runs the preflights, and no verdict is reached."""
@@ -278,6 +289,40 @@ class TestBadInput:
 
         assert result.ret == pytest.ExitCode.INTERRUPTED
         result.stdout.fnmatch_lines(["gs1_vs_grpo_gsm8k_2b.json: can't be read (*"])
+
+    def test_a_test_file_that_cannot_be_imported_is_invalid(self, project):
+        """The verdict gives the error, the terminal its traceback."""
+        pytester = project()
+        test_file = pytester.path / "experiments/test_gs1.py"
+        test_file.write_text(test_file.read_text().replace("import pytest", "import pytset", 1))
+        result = pytester.runpytest()
+
+        assert result.ret == pytest.ExitCode.INTERRUPTED
+        sentence = verdict_of(pytester)["sentence"]
+        assert sentence == "ModuleNotFoundError: No module named 'pytset'"
+
+    def test_a_test_of_what_the_card_does_not_declare_is_refused(self, project):
+        """A card without gates has nothing to hand to a gate's test: no silent skip."""
+        pytester = project()
+        card = pytester.path / "experiments/cards/gs1_vs_grpo_gsm8k_2b.json"
+        scale = pytester.path / "none.json"
+        gate = {"applicable": False, "checks": [], "reason": "none"}
+        change = {"pointer": "/card/activation_gate", "reason": "to see"}
+        document = {
+            "name": "none",
+            "claims": "nothing",
+            "service": "embedded",
+            "data": "embedded",
+            "changes": [change],
+            "patch": {"card": {"activation_gate": gate}},
+        }
+        scale.write_bytes(orjson.dumps(document))
+        result = pytester.runpytest("--scale", "none.json")
+
+        assert result.ret == pytest.ExitCode.INTERRUPTED
+        result.stdout.fnmatch_lines(
+            [f"test_gs1.py::test_gate: {card.name} declares no gate; remove the test"]
+        )
 
     def test_a_scale_file_that_does_not_exist_is_named(self, project):
         """`--scale` takes a path, and a wrong one is an error of the card's."""

@@ -64,6 +64,15 @@ class TestWorkers:
         assert (decision["metric.lower"], decision["metric.margin"]) == ("-0.215", "-0.05")
         assert tags == ["failure"]
 
+    def test_an_inconclusive_verdict_exits_with_10(self, project):
+        """The exit status is the controller's, which ran no item itself."""
+        pytester = project("verdict='INCONCLUSIVE'")
+        result = pytester.runpytest_subprocess("-n2", "--require-verdict", timeout=90)
+
+        result.assert_outcomes(passed=17, xfailed=1)
+        assert result.ret == 10
+        assert verdict_of(pytester)["verdict"] == "INCONCLUSIVE"
+
     @pytest.mark.parametrize("workers", [0, 2])
     def test_blocked_items_carry_properties(self, project, workers):
         """What could not be asked still says what it is, and that it was BLOCKED."""
