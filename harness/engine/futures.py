@@ -16,6 +16,7 @@ import orjson
 
 KEEP_SECONDS = 900.0
 KEEP_BYTES = 256 << 20
+ENTRY_BYTES = 2048  # what a future costs beside its answer, roughly
 
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
@@ -55,7 +56,7 @@ class Futures:
 
     A request with a key that was seen before is the same request: a client that retries a
     submission gets the first one's id, and nothing is done twice. Answers are kept for
-    `KEEP_SECONDS`, and at most `KEEP_BYTES` of them.
+    `KEEP_SECONDS`, and at most `KEEP_BYTES` of them, the futures themselves counted in.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -94,8 +95,8 @@ class Futures:
             return
         future.answer, future.answered_at = answer, time.monotonic()
         future.answered.set()
-        self._kept[future.request_id] = len(answer.body)
-        self._bytes += len(answer.body)
+        self._kept[future.request_id] = size = len(answer.body) + ENTRY_BYTES
+        self._bytes += size
         self._forget_old()
 
     def _forget_old(self) -> None:

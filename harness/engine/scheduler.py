@@ -177,7 +177,9 @@ class Scheduler:
     ) -> None:
         """A batch of this worker's own for every pool with waiting sequences; lock held."""
         for snapshot, pool in self._pools.items():
-            if pool.waiting and snapshot not in batches:
+            if snapshot in batches:
+                batches[snapshot].pool = pool
+            elif pool.waiting:
                 batches[snapshot] = Batch(
                     self._config,
                     snapshot.weights,

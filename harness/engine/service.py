@@ -8,6 +8,7 @@ failed future, so that the SDK raises `RequestFailedError` with a category.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -35,7 +36,7 @@ from harness.engine.trainer import ForwardBackward, Trainee
 
 log = logging.getLogger(__name__)
 
-MAX_SESSIONS = 100_000
+SNAPSHOT_BYTES = 2 << 30
 _BIG = 1 << 62
 
 
@@ -117,6 +118,7 @@ class Service:
         self.sessions: dict[str, Session] = {}
         self.models: dict[str, Model] = {}
         self.samplers: dict[str, SamplingSession] = {}
+        self._opening = threading.Lock()
         self._started = 0
 
     def close(self) -> None:
@@ -557,11 +559,25 @@ class Service:
         self, session: Session, sequence: int, snapshot: Snapshot, path: str | None
     ) -> str:
         sampler_id = f"{session.session_id}:sample:{sequence}"
-        self.samplers[sampler_id] = SamplingSession(
-            sampler_id, snapshot, path, (session.ordinal, sequence)
-        )
-        session.samplers.append(sampler_id)
+        with self._opening:  # ephemeral ones are opened by workers
+            self.samplers[sampler_id] = SamplingSession(
+                sampler_id, snapshot, path, (session.ordinal, sequence)
+            )
+            session.samplers.append(sampler_id)
+            self._evict_samplers()
         return sampler_id
+
+    def _evict_samplers(self) -> None:
+        """Drop the sessions that were unused longest until the adapters fit `SNAPSHOT_BYTES`."""
+        held = sum(s.size for s in {x.snapshot for x in self.samplers.values()})
+        for sampler_id, sampler in list(self.samplers.items())[:-1]:
+            if held <= SNAPSHOT_BYTES:
+                return
+            del self.samplers[sampler_id]
+            if all(other.snapshot is not sampler.snapshot for other in self.samplers.values()):
+                held -= sampler.snapshot.size
+                self._merged.forget(sampler.snapshot)
+            log.info("sampling session %s was evicted", sampler_id)
 
     def _session(self, body: Json) -> Session:
         name = protocol.text(body, "session_id")
@@ -584,8 +600,14 @@ class Service:
 
     def _sampler(self, sampler_id: str) -> SamplingSession:
         if sampler_id not in self.samplers:
-            raise RequestError(f"sampling session {sampler_id[:200]!r} is unknown here")
-        return self.samplers[sampler_id]
+            raise RequestError(
+                f"sampling session {sampler_id[:200]!r} is unknown here, or was evicted when "
+                f"snapshots exceeded {SNAPSHOT_BYTES >> 20} MiB; open it again"
+            )
+        with self._opening:
+            sampler = self.samplers.pop(sampler_id)
+            self.samplers[sampler_id] = sampler
+        return sampler
 
     def _sampler_for(self, body: Json) -> tuple[SamplingSession, int]:
         """The sampling session of a sample request, and the request's number in it."""

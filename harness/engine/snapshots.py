@@ -58,6 +58,11 @@ class Snapshot:
         self.adapter = adapter
 
     @property
+    def size(self) -> int:
+        """Bytes of the adapter."""
+        return 0 if self.adapter is None else 4 * self.adapter[1].numel()
+
+    @property
     def weights(self) -> Weights:
         """The merged weights, from the cache where they are there."""
         return self._merged.get(self)
