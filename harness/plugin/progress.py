@@ -113,9 +113,10 @@ class LiveLines:
 def live_line(progress: Progress) -> str:
     """Where an arm is, as one line."""
     minutes, seconds = divmod(round(max(progress.seconds_left, 0.0)), 60)
+    reward = "" if progress.reward is None else f"reward {progress.reward:.3f}  "
     return (
         f"{progress.arm} {progress.stage} {progress.step}/{progress.steps}  "
-        f"reward {progress.reward:.3f}  {progress.tokens_per_second:,.0f} tokens/s  "
+        f"{reward}{progress.tokens_per_second:,.0f} tokens/s  "
         f"{minutes}:{seconds:02d} left"
     )
 

@@ -245,9 +245,9 @@ class _LiveLine:
         if done % 64 and done != self._steps:
             return
         spent = time.monotonic() - self._started
-        self._write(done, math.nan, tokens / spent, spent / done * (self._steps - done))
+        self._write(done, None, tokens / spent, spent / done * (self._steps - done))
 
-    def _write(self, step: int, reward: float, rate: float, left: float) -> None:
+    def _write(self, step: int, reward: float | None, rate: float, left: float) -> None:
         line = Progress(self._arm, self._stage, step, self._steps, reward, rate, left)
         write_progress(self._folder, line)
 

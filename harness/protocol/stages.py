@@ -42,13 +42,16 @@ class BaseSummary:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where an arm is, for a live line. Rates are over the last step; times in seconds."""
+    """Where an arm is, for a live line. Rates are over the last step; times in seconds.
+
+    `reward` is None while items are evaluated, which are graded and not rewarded.
+    """
 
     arm: str
     stage: str
     step: int
     steps: int
-    reward: float
+    reward: float | None
     tokens_per_second: float
     seconds_left: float
 
