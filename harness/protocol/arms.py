@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     import tinker
 
     from harness.training.loop import ArmContext, ArmState
-    from harness.training.prompts import Prompter
 
 TRAINING_VERSION = 1
 """Part of every arm's content key: raised when the same settings would train differently."""
+
+ITEMS_A_TICK = 64
+"""Evaluated items between two looks at the clock and the cap."""
 
 EVALUATION_VERSION = 1
 """Part of every evaluation's content key: raised when the same response would grade differently."""
@@ -88,14 +90,15 @@ class ArmKeeper:
         train = self.task().train
         steps = self.experiment.registration.training.pilot_steps
         for arm in self.experiment.arms:
-            if arm.kernel is None:
+            if arm.estimator != "gs1":
                 continue
-            weigh = estimator(arm, [problem.question for problem in train])
+            weigh = estimator(arm, [problem.question for problem in train]).weights
+            assert weigh is not None, "gs1 weighs the other prompts"
             noises = []
             for record in _records(self.entry(arm), steps):
                 prompts = [train[group["prompt"]] for group in record["groups"]]
                 rewards_P = [group["rewards_G"][0] for group in record["groups"]]
-                noises.append(pilot_noise_ratio(rewards_P, weigh.weights(prompts)))
+                noises.append(pilot_noise_ratio(rewards_P, weigh(prompts)))
             notes.append(
                 f"B_eff (ours, diagnostic) of {arm.name} on {len(noises)} pilot steps: "
                 f"V(uniform leave-one-out) / V(kernel) = {_ratio(noises):.4f}, "
@@ -150,10 +153,16 @@ class ArmKeeper:
         return arm_parts(self.experiment, arm, self.service.identity(), TRAINING_VERSION)
 
     def _advance(self, arm: Arm, steps: int) -> None:
-        """Train an arm up to `steps` updates. The entry's lock is held."""
+        """Train an arm up to `steps` updates. The entry's lock is held.
+
+        Raises:
+            RunError: a step that the checkpoint counts has no record.
+        """
         from harness.training.loop import train_until
 
-        entry, clock = self.entry(arm), Clock(self.entry(arm))
+        entry = self.entry(arm)
+        _refuse_missing(entry, set(range(_updates(entry))) - set(entry.steps()))
+        clock = Clock(entry)
         live = _LiveLine(self.runs_dir, self.experiment, arm.name, "training", arm.steps)
 
         def after_step(record: StepRecord) -> None:
@@ -176,19 +185,39 @@ class ArmKeeper:
         """Evaluate one policy, trained first if need be. The evaluation's lock is held."""
         from harness.training.evaluate import evaluate
 
-        client = self.service.client()
+        base_model = path = None
         if arm is None:
-            sampler = client.create_sampling_client(base_model=self.experiment.card.base_model)
+            base_model = self.experiment.card.base_model
         else:
-            produce_all([self.entry(arm)], lambda _: self._finish(arm), run=self.run_id)
+            produce_all(
+                [self.entry(arm)],
+                lambda _: self._finish(arm),
+                run=self.run_id,
+                retrain=self.retrain,  # clears nothing that a pilot of this run has made
+            )
             path = self.entry(arm).summary()["sampler_path"]
-            sampler = client.create_sampling_client(model_path=path)
         self._refuse_overspending()
         clock, items = Clock(entry), self.task().test
         name = "base model" if arm is None else arm.name
         live = _LiveLine(self.runs_dir, self.experiment, name, "evaluation", len(items))
+        done: list[ItemRow] = []
+
+        def after_item(row: ItemRow) -> None:
+            done.append(row)
+            if len(done) % ITEMS_A_TICK == 0:
+                live.items(done)
+                clock.tick()
+                self._refuse_overspending()
+
+        client, prompter = self.service.client(), self.service.prompter()
         spec = self.experiment.registration.evaluation
-        rows = self.service.run(evaluate(sampler, self._prompter(), spec, items, live.item))
+
+        async def decode() -> list[ItemRow]:
+            sampler = await client.create_sampling_client_async(path, base_model)
+            return await evaluate(sampler, prompter, spec, items, after_item)
+
+        rows = self.service.run(decode())
+        live.items(rows)
         clock.tick()
         entry.publish("rows", rows)
         entry.finish({"accuracy": sum(row["correct"] for row in rows) / len(rows)})
@@ -206,20 +235,16 @@ class ArmKeeper:
             train=train,
             order=data_order(self.experiment.registration.training.data_order_seed, len(train)),
             service=self.service.client(),
-            prompter=self._prompter(),
+            prompter=self.service.prompter(),
             estimator=estimator(arm, [problem.question for problem in train]),
             entry=self.entry(arm),
             before_step=self._refuse_overspending,
             after_step=after_step,
         )
 
-    def _prompter(self) -> Prompter:
-        return self.service.prompter()
-
     def _refuse_overspending(self) -> None:
-        policies = [*self.experiment.arms, None]
         entries = [self.entry(arm) for arm in self.experiment.arms]
-        entries += [self.evaluation_entry(arm) for arm in policies]
+        entries += [self.evaluation_entry(arm) for arm in (*self.experiment.arms, None)]
         refuse_overspending(self.experiment.card.budget, entries)
 
 
@@ -231,8 +256,7 @@ class _LiveLine:
     ) -> None:
         self._folder = progress_folder(runs_dir, experiment.id, experiment.scale.name)
         self._arm, self._stage, self._steps = arm, stage, steps
-        self._started = self._last = time.monotonic()
-        self._first_step: int | None = None
+        self._started = time.monotonic()
 
     def step(self, record: StepRecord) -> None:
         """A training step is done."""
@@ -240,11 +264,10 @@ class _LiveLine:
         left = (self._steps - record["step"] - 1) * seconds
         self._write(record["step"] + 1, metrics["reward"], metrics["tokens"] / seconds, left)
 
-    def item(self, done: int, tokens: int) -> None:
-        """An item is evaluated."""
-        if done % 64 and done != self._steps:
-            return
-        spent = time.monotonic() - self._started
+    def items(self, rows: Sequence[ItemRow]) -> None:
+        """These items are evaluated."""
+        spent, done = time.monotonic() - self._started, len(rows)
+        tokens = sum(row["n_tokens"] for row in rows)
         self._write(done, None, tokens / spent, spent / done * (self._steps - done))
 
     def _write(self, step: int, reward: float | None, rate: float, left: float) -> None:
@@ -280,11 +303,13 @@ def _records(entry: Entry, steps: int) -> list[StepRecord]:
     Raises:
         RunError: one of them is missing; a smaller number would be counted otherwise.
     """
-    records = [(step, entry.read_step(step)) for step in range(steps)]
-    missing = [step for step, record in records if record is None]
-    if missing:
+    records = {step: entry.read_step(step) for step in range(steps)}
+    _refuse_missing(entry, {step for step, record in records.items() if record is None})
+    return list(records.values())
+
+
+def _refuse_missing(entry: Entry, steps: set[int]) -> None:
+    if steps:
         raise RunError(
-            f"{entry.name}: steps {missing} of {steps} have no readable record; "
-            "run again with --retrain"
+            f"{entry.name}: steps {sorted(steps)} have no readable record; run again with --retrain"
         )
-    return [record for _, record in records]

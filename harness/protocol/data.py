@@ -21,8 +21,8 @@ def experiment_task(experiment: Experiment, runs_dir: Path, data_dir: Path | Non
         write_splits(folder)
     elif data_dir is None:
         raise DataError(
-            "scale full needs the GSM8K files: give a folder with train.jsonl and test.jsonl "
-            "by --gsm8k-dir or HARNESS_GSM8K_DIR"
+            f"scale {experiment.scale.name} needs the GSM8K files: give a folder with train.jsonl "
+            "and test.jsonl by --gsm8k-dir or HARNESS_GSM8K_DIR"
         )
     else:
         folder = data_dir

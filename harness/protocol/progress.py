@@ -1,6 +1,5 @@
 """Where the arms are, left in a file a arm, so that any process can show a live line."""
 
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -20,24 +19,20 @@ def progress_folder(runs_dir: Path, experiment: str, scale: str) -> Path:
 def write_progress(folder: Path, progress: Progress) -> None:
     """Leave an arm's live line; it is only for show, so it is not flushed to the disk."""
     make_folder(folder)
-    document = {**asdict(progress), "at": time.time()}
-    write_atomic(folder / f"{progress.arm}.json", orjson.dumps(document), durable=False)
+    write_atomic(folder / f"{progress.arm}.json", orjson.dumps(asdict(progress)), durable=False)
 
 
 def read_progress(runs_dir: Path, experiment: str, scale: str) -> tuple[Progress, ...]:
-    """The live lines left by now, by arm; those that are being replaced or broken are left out."""
+    """The live lines left by now, by arm, those of earlier runs included; never waits.
+
+    A file that is broken is left out. Whoever shows lines of the present leaves out those that were
+    there when it began.
+    """
     lines = []
     for path in sorted(progress_folder(runs_dir, experiment, scale).glob("*.json")):
         with suppress(OSError, orjson.JSONDecodeError, KeyError, TypeError):
             lines.append(_progress(orjson.loads(path.read_bytes())))
     return tuple(lines)
-
-
-def clear_progress(runs_dir: Path, experiment: str, scale: str) -> None:
-    """Forget the lines of an earlier run."""
-    for path in progress_folder(runs_dir, experiment, scale).glob("*.json"):
-        with suppress(OSError):
-            path.unlink()
 
 
 def _progress(document: Mapping[str, object]) -> Progress:

@@ -17,13 +17,12 @@ from harness.errors import CardError
 from harness.protocol import preflights
 from harness.protocol.arms import ArmKeeper
 from harness.protocol.data import experiment_task
-from harness.protocol.progress import read_progress
 from harness.protocol.services import Service
-from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun, Progress
+from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun
 from harness.store import RunStore, produce_all
 from harness.tasks.gsm8k import Task
 
-_PROCESS = uuid.uuid4().hex if "PYTEST_XDIST_TESTRUNUID" not in os.environ else "workers"
+_PROCESS = uuid.uuid4().hex
 
 
 def open_run(
@@ -34,7 +33,7 @@ def open_run(
     retrain: bool,
     data_dir: Path | None,
     controller_pid: int,
-    worker: str,  # noqa: ARG001
+    worker: str,
 ) -> ExperimentRun:
     """Open a card's run; nothing is produced, and no service is asked, until a stage is.
 
@@ -45,14 +44,17 @@ def open_run(
         retrain: train again what earlier runs have stored.
         data_dir: the folder with the GSM8K files, for scales that use them.
         controller_pid: the process whose end ends the embedded engine.
+        worker: `main`, or the name of an xdist worker; its workers share one run.
 
     Raises:
         CardError: card, registration or scale can't be read or do not fit together.
+        ServiceRefused: TINKER_BASE_URL is set, but can't be used.
         StoreError: the run store can't be opened.
     """
     experiment = load_experiment(card_path, scale)
-    # xdist names each run for its workers; a run without workers is its process
-    run_id = f"{os.environ.get('PYTEST_XDIST_TESTRUNUID', 'single')}-{controller_pid}-{_PROCESS}"
+    # xdist names each run for its workers; without workers a run is its process
+    name = _PROCESS if worker == "main" else os.environ["PYTEST_XDIST_TESTRUNUID"]
+    run_id = f"{name}-{controller_pid}"
     return CardRun(experiment, card_path, runs_dir, retrain, data_dir, controller_pid, run_id)
 
 
@@ -69,6 +71,7 @@ class CardRun:
         controller_pid: int,
         run_id: str,
     ) -> None:
+        _refuse_shared_roles(experiment)
         self.experiment = experiment
         self.preflights: tuple[str, ...] = PREFLIGHTS
         self.gates = tuple(check.metric for check in _gate_checks(experiment))
@@ -155,10 +158,6 @@ class CardRun:
             lines.extend(diagnostics.lines(self._criterion(id), scores, self._item_ids()))
         return tuple(lines)
 
-    def progress(self) -> tuple[Progress, ...]:
-        """Where the arms are now, from any process; never waits."""
-        return read_progress(self._runs_dir, self.experiment.id, self.experiment.scale.name)
-
     def attempts(self) -> int:
         """How many runs have started to train this experiment."""
         return self._arms.attempts()
@@ -184,3 +183,16 @@ class CardRun:
 
 def _gate_checks(experiment: Experiment) -> list[GateCheck]:
     return [*gates_of(experiment.card), *experiment.registration.extra_gates]
+
+
+def _refuse_shared_roles(experiment: Experiment) -> None:
+    """A criterion weighs one arm a role: with two, one of them would silently not count."""
+    if experiment.card.decision_rule is None:
+        return
+    for role in ("treatment", "baseline"):
+        names = [arm.name for arm in experiment.role(role)]
+        if len(names) > 1:
+            raise CardError(
+                f"{experiment.id}: {len(names)} arms play the {role} ({', '.join(names)}), a "
+                "decision rule compares 1; register the others as ablation"
+            )

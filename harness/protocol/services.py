@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.cards import Experiment
-from harness.errors import ServiceUnreachable
+from harness.errors import ServiceError, ServiceUnreachable
 from harness.training.embedded_service import start_or_join, watched
 from harness.training.identity import service_identity
 from harness.training.service import ServiceAddress, connect, probe, remote_address
@@ -58,7 +59,8 @@ class Service:
         if self._client is None:
             self._address = self._find()
             probe(self._address, self._experiment.card.base_model)
-            self._client = connect(self._address)
+            with _in_one_line(self._address):
+                self._client = connect(self._address)
         return self._client
 
     def prompter(self) -> Prompter:
@@ -73,9 +75,15 @@ class Service:
         return self._prompter
 
     def run(self, work: Awaitable[T]) -> T:
-        """Do asynchronous work on this process's loop, and stop if the embedded engine dies."""
+        """Do asynchronous work on this process's loop, and stop if the embedded engine dies.
+
+        Raises:
+            ServiceDied: the embedded engine is gone.
+            ServiceError: the SDK gave up on a request.
+        """
         assert self._address is not None, "ask for the client first"
-        return self._runner.run(watched(work, self._address, self._folder))
+        with _in_one_line(self._address):
+            return self._runner.run(watched(work, self._address, self._folder))
 
     def close(self) -> None:
         """Let the loop go; the engine ends with the controlling process."""
@@ -94,3 +102,18 @@ class Service:
 
         model = self._experiment.card.base_model
         return start_or_join(self._folder, MODEL_DIR, model, self._controller)
+
+
+@contextmanager
+def _in_one_line(address: ServiceAddress) -> Iterator[None]:
+    """Turn what the SDK raises into the harness's own error."""
+    import tinker
+
+    try:
+        yield
+    except tinker.TinkerError as error:
+        reason = " ".join(str(error).split())
+        raise ServiceError(
+            f"service {address.base_url}: {type(error).__name__}: {reason}; look at the service's "
+            "log, then run again: the run resumes at the last checkpoint"
+        ) from error

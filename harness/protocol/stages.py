@@ -105,12 +105,8 @@ class ExperimentRun(Protocol):
         """Lines that were not used for the verdict."""
         ...
 
-    def progress(self) -> tuple[Progress, ...]:
-        """Where the arms are now, from any process; never waits."""
-        ...
-
     def attempts(self) -> int:
-        """How many times this experiment has been started, this time included."""
+        """How many runs have started to train an arm; one that only reads the store has not."""
         ...
 
     def close(self) -> None:

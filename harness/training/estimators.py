@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,17 +29,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Estimator:
-    """The advantage estimator of one arm. `kernel` is fitted once, on the train questions."""
+    """The advantage estimator of one arm.
+
+    `weights` gives the leave-one-out weights (P, P) of a batch of prompts; an estimator that
+    centres within groups has none.
+    """
 
     arm: Arm
-    kernel: kernels.PromptKernel | None
-
-    def weights(self, problems: Sequence[Problem]) -> NDArray[np.float64]:
-        """The leave-one-out weights (P, P) of a batch of prompts."""
-        if self.kernel is None or self.arm.kernel is None or self.arm.kernel.tau is None:
-            return kernels.uniform_loo_weights(len(problems))
-        similarity_P_P = self.kernel.similarity([problem.question for problem in problems])
-        return kernels.softmax_loo_weights(similarity_P_P, self.arm.kernel.tau)
+    weights: Callable[[Sequence[Problem]], NDArray[np.float64]] | None
 
     def estimate(
         self, problems: Sequence[Problem], rewards_P_G: Sequence[Sequence[float]]
@@ -49,7 +46,7 @@ class Estimator:
         Raises:
             RunError: the estimator needs one rollout a prompt and got another number.
         """
-        if self.arm.estimator == "group_mean":
+        if self.weights is None:
             return Estimate(
                 [advantages.group_mean(np.asarray([rewards_G]))[0] for rewards_G in rewards_P_G],
                 None,
@@ -62,21 +59,37 @@ class Estimator:
             )
         rewards_P = np.asarray([rewards_G[0] for rewards_G in rewards_P_G], dtype=np.float64)
         weights_P_P = self.weights(problems)
-        advantages_P = advantages.gs1(rewards_P, weights_P_P)
         return Estimate(
-            [np.asarray([advantage]) for advantage in advantages_P],
+            [np.asarray([advantage]) for advantage in advantages.gs1(rewards_P, weights_P_P)],
             KernelRecord(
                 contributors_P=kernels.effective_contributors(weights_P_P).tolist(),
-                baselines_P=(rewards_P - advantages_P).tolist(),
+                baselines_P=advantages.baselines(rewards_P, weights_P_P).tolist(),
             ),
         )
 
 
 def estimator(arm: Arm, train_questions: Sequence[str]) -> Estimator:
-    """The estimator of an arm, its kernel fitted on the train questions where it has one."""
-    if arm.kernel is None:
+    """The estimator of an arm; the kernel of gs1 is fitted once, on the train questions.
+
+    Raises:
+        RunError: the arm's estimator is not known here, or lacks what it needs.
+    """
+    if arm.estimator == "group_mean":
         return Estimator(arm, None)
-    return Estimator(arm, kernels.fit_tfidf(train_questions, arm.kernel))
+    if arm.estimator == "uniform_loo":
+        return Estimator(arm, lambda problems: kernels.uniform_loo_weights(len(problems)))
+    if arm.estimator != "gs1" or arm.kernel is None or arm.kernel.tau is None:
+        raise RunError(
+            f"arm {arm.name}: estimator {arm.estimator!r} with kernel {arm.kernel!r} can't be "
+            "made; use group_mean, uniform_loo, or gs1 with a kernel and its tau"
+        )
+    fitted, tau = kernels.fit_tfidf(train_questions, arm.kernel), arm.kernel.tau
+
+    def weights(problems: Sequence[Problem]) -> NDArray[np.float64]:
+        similarity_P_P = fitted.similarity([problem.question for problem in problems])
+        return kernels.softmax_loo_weights(similarity_P_P, tau)
+
+    return Estimator(arm, weights)
 
 
 def refuse_bad_rewards(

@@ -11,6 +11,8 @@ from harness.errors import RunError
 from harness.tasks.grading import boxed_number, final_number, is_exact
 from harness.training.prompts import Prompter
 from harness.training.records import ItemRow
+from harness.training.streams import stream_seed
+from harness.training.together import together
 
 if TYPE_CHECKING:
     import tinker
@@ -26,7 +28,7 @@ async def evaluate(
     prompter: Prompter,
     spec: EvaluationSpec,
     items: Sequence[Problem],
-    after_item: Callable[[int, int], None],
+    after_item: Callable[[ItemRow], None],
 ) -> list[ItemRow]:
     """Decode every item and grade it.
 
@@ -35,7 +37,7 @@ async def evaluate(
         prompter: renders the prompts.
         spec: decoding and answer rule.
         items: the registered items; each is decoded exactly once.
-        after_item: told how many items and tokens are done.
+        after_item: given each row as it is done; what it raises ends the evaluation.
 
     Returns:
         One row an item, in the order of `items`.
@@ -45,14 +47,17 @@ async def evaluate(
     """
     import tinker
 
-    params = tinker.SamplingParams(
-        max_tokens=spec.max_tokens, temperature=spec.temperature, stop=prompter.stop, seed=0
-    )
-    places, done, tokens = asyncio.Semaphore(UNDER_WAY), 0, 0
+    places = asyncio.Semaphore(UNDER_WAY)
     tokenizer = prompter.renderer.tokenizer
 
     async def row(item: Problem) -> ItemRow:
-        nonlocal done, tokens
+        params = tinker.SamplingParams(
+            max_tokens=spec.max_tokens,
+            temperature=spec.temperature,
+            stop=prompter.stop,
+            # without effect at temperature 0; above it items must not share their noise
+            seed=stream_seed(0, "evaluation", item.id),
+        )
         async with places:
             response = await sampler.sample_async(
                 prompt=prompter.tokens(item), num_samples=1, sampling_params=params
@@ -61,11 +66,11 @@ async def evaluate(
             raise RunError(f"evaluation: item {item.id} got no response; evaluate again")
         sequence = response.sequences[0]
         text = str(tokenizer.decode(list(sequence.tokens), skip_special_tokens=True))
-        done, tokens = done + 1, tokens + len(sequence.tokens)
-        after_item(done, tokens)
-        return grade(item, text, spec, len(sequence.tokens), str(sequence.stop_reason))
+        graded = grade(item, text, spec, len(sequence.tokens), str(sequence.stop_reason))
+        after_item(graded)
+        return graded
 
-    return list(await asyncio.gather(*(row(item) for item in items)))
+    return await together(row(item) for item in items)
 
 
 def grade(item: Problem, text: str, spec: EvaluationSpec, n_tokens: int, stop: str) -> ItemRow:

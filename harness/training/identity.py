@@ -1,7 +1,7 @@
 """What a stored result depends on, as content keys: the settings that change what is computed.
 
-Every field of the models is either in a key or listed as one that changes nothing; a test holds
-the two lists against the models, so that a new field has to be classed.
+Every field of the models is in a key unless it is listed here as one that changes nothing; a test
+knows each field by name, so that a new one has to be classed.
 """
 
 import hashlib
@@ -13,6 +13,9 @@ from harness.training.service import ServiceAddress
 
 RUNTIME_FIELDS = frozenset({"checkpoint_every", "pilot_steps"})
 """Of TrainingSpec: they decide when state is kept and read, not what is computed."""
+
+RUNTIME_ARM_FIELDS = frozenset({"role"})
+"""Of Arm: the role only says who is compared with whom. The name is in the seeds of rollouts."""
 
 
 def service_identity(experiment: Experiment, remote: ServiceAddress | None) -> dict[str, object]:
@@ -28,16 +31,19 @@ def arm_parts(
 ) -> dict[str, object]:
     """The key of one arm's training."""
     training = experiment.registration.training.model_dump(mode="json")
-    described = asdict(arm)
-    described["kernel"] = arm.kernel.model_dump(mode="json") if arm.kernel else None
-    del described["role"]
+    described = {
+        **asdict(arm),
+        "kernel": arm.kernel.model_dump(mode="json") if arm.kernel else None,
+    }
     return {
         "version": version,
-        "arm": described,
+        "arm": {k: v for k, v in described.items() if k not in RUNTIME_ARM_FIELDS},
         "training": {k: v for k, v in training.items() if k not in RUNTIME_FIELDS},
         "base_model": experiment.card.base_model,
         "lora_rank": experiment.card.lora_rank,
         "train_sha256": experiment.registration.data.train_sha256,
+        # of a longer file only the first items are taken: the order and the kernel depend on them
+        "train_items": experiment.card.dataset.n_examples,
         "packages": dict(experiment.registration.pins.packages),
         "service": service,
     }
@@ -60,8 +66,12 @@ def evaluation_parts(
 
 
 def base_parts(experiment: Experiment, service: dict[str, object]) -> dict[str, object]:
-    """What identifies the base model as a policy."""
-    return {"base_model": experiment.card.base_model, "service": service}
+    """What identifies the base model as a policy; prompts are the pinned cookbook's work."""
+    return {
+        "base_model": experiment.card.base_model,
+        "packages": dict(experiment.registration.pins.packages),
+        "service": service,
+    }
 
 
 def preflight_parts(experiment: Experiment, service: dict[str, object]) -> dict[str, object]:

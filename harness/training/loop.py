@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.cards import Arm, Registration
-from harness.errors import DataError
+from harness.errors import DataError, RunError
 from harness.store import Entry
 from harness.training.datums import step_data
 from harness.training.estimators import Estimate, Estimator, refuse_bad_rewards
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import tinker
 
     from harness.tasks.gsm8k import Problem
+
 
 @dataclass(frozen=True)
 class ArmContext:
@@ -68,7 +70,7 @@ async def train_until(context: ArmContext, state: ArmState | None, steps: int) -
 
     Raises:
         DataError: the train split has fewer prompts than the arm consumes.
-        RunError: a reward is not a finite number.
+        RunError: the service returned something that can't be used, or a reward is not finite.
         BudgetExceeded: from `before_step`.
     """
     _refuse_too_few_prompts(context)
@@ -137,7 +139,8 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
     trained = time.perf_counter()
     await state.snapshots.save(state.client, state.version)
 
-    records = group_records(groups, estimate, forward)
+    where = f"arm {context.arm.name}: step {step}"
+    records = group_records(groups, estimate, learner_logprobs(where, data_D, forward))
     return StepRecord(
         step=step,
         version=step,
@@ -145,7 +148,7 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
         model=state.model,
         groups=records,
         kernel=estimate.kernel,
-        metrics=step_metrics(records, forward.metrics, stepped.metrics or {}),
+        metrics=step_metrics(where, records, forward.metrics, stepped.metrics or {}),
         seconds={
             "sample": sampled - started,
             "train": trained - sampled,
@@ -187,15 +190,37 @@ async def save_checkpoint(context: ArmContext, state: ArmState) -> None:
     context.entry.publish("checkpoint", checkpoint)
 
 
+def learner_logprobs(
+    where: str, data_D: Sequence[tinker.Datum], forward: tinker.ForwardBackwardOutput
+) -> list[list[float]]:
+    """The learner's log-probs of every datum's targets (D, T).
+
+    Raises:
+        RunError: they are not one finite number a target.
+    """
+    rows_D_T = [[float(x) for x in o["logprobs"].tolist()] for o in forward.loss_fn_outputs]
+    wanted, got = [datum.model_input.length for datum in data_D], [len(row) for row in rows_D_T]
+    if got != wanted:
+        raise RunError(
+            f"{where}: the service returned {sum(got)} learner log-probs for {len(got)} datums, "
+            f"{sum(wanted)} for {len(wanted)} were sent; use a service that returns one a target"
+        )
+    if not all(math.isfinite(x) for row in rows_D_T for x in row):
+        raise RunError(
+            f"{where}: a learner log-prob is not a finite number; look at the service's log, or "
+            "lower the learning rate"
+        )
+    return rows_D_T
+
+
 def group_records(
-    groups: Sequence[SampledGroup], estimate: Estimate, forward: tinker.ForwardBackwardOutput
+    groups: Sequence[SampledGroup], estimate: Estimate, learner_D_T: Sequence[Sequence[float]]
 ) -> list[GroupRecord]:
     """What is stored of a step's rollouts; learner log-probs are of the action tokens only."""
-    outputs = iter(forward.loss_fn_outputs)
+    rows = iter(learner_D_T)
     records = []
     for group, advantages_G in zip(groups, estimate.advantages_P_G, strict=True):
         turns = [trajectory.transitions[-1] for trajectory in group.rollouts.trajectories_G]
-        learner = [next(outputs)["logprobs"].tolist() for _ in turns]
         records.append(
             GroupRecord(
                 prompt=group.prompt,
@@ -208,9 +233,7 @@ def group_records(
                 stop_G=[turn.ac.stop_reason for turn in turns],
                 tokens_G_T=[turn.ac.tokens for turn in turns],
                 logprobs_G_T=[turn.ac.logprobs for turn in turns],
-                learner_logprobs_G_T=[
-                    row[-len(turn.ac.tokens) :] for row, turn in zip(learner, turns, strict=True)
-                ],
+                learner_logprobs_G_T=[list(next(rows)[-len(turn.ac.tokens) :]) for turn in turns],
             )
         )
     return records

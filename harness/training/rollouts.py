@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinker_cookbook.completers import StopCondition, TokenCompleter, TokensWithLogprobs
+from tinker_cookbook.exceptions import TinkerCookbookError
 from tinker_cookbook.rl.rollouts import do_group_rollout
 
 from harness.cards import Arm
+from harness.errors import RunError
 from harness.training.prompts import Prompter
 from harness.training.streams import stream_seed
+from harness.training.together import together
 
 if TYPE_CHECKING:
     import tinker
@@ -34,15 +38,25 @@ class SampledGroup:
 class GroupCompleter(TokenCompleter):
     """Serves all environments of one group from one request with `num_samples`.
 
-    The environments of a group ask with the same prompt; the k-th to ask gets sample k.
+    The environments of a group ask with the same prompt; the k-th to ask gets sample k. `where`
+    names the group in errors.
+
+    Raises:
+        RunError: the service returned fewer samples than it was asked for, or a sample whose tokens
+            do not have one finite log-prob each.
     """
 
     def __init__(
-        self, sampler: tinker.SamplingClient, params: tinker.SamplingParams, num_samples: int
+        self,
+        sampler: tinker.SamplingClient,
+        params: tinker.SamplingParams,
+        num_samples: int,
+        where: str,
     ) -> None:
         self._sampler = sampler
         self._params = params
         self._num_samples = num_samples
+        self._where = where
         self._asked = 0
         self._response: asyncio.Task[tinker.SampleResponse] | None = None
         self.requested = 0
@@ -59,12 +73,21 @@ class GroupCompleter(TokenCompleter):
         self._asked += 1
         if self._response is None:
             self._response = asyncio.create_task(self._request(model_input))
-        sequence = (await self._response).sequences[index]
-        return TokensWithLogprobs(
-            tokens=list(sequence.tokens),
-            maybe_logprobs=list(sequence.logprobs or ()) or None,
-            stop_reason=sequence.stop_reason,
-        )
+        sequences = (await self._response).sequences
+        if len(sequences) != self._num_samples:
+            raise RunError(
+                f"{self._where}: {len(sequences)} samples came back, {self._num_samples} were "
+                "asked for; look at the service's log, then run again"
+            )
+        tokens, logprobs = list(sequences[index].tokens), list(sequences[index].logprobs or ())
+        finite = sum(map(math.isfinite, logprobs))
+        if not tokens or finite != len(tokens) or len(logprobs) != len(tokens):
+            raise RunError(
+                f"{self._where}, rollout {index}: {len(tokens)} tokens came back with {finite} "
+                "finite log-probs, at least 1 token and a log-prob for each are needed; use a "
+                "service that returns them"
+            )
+        return TokensWithLogprobs(tokens, logprobs, sequences[index].stop_reason)
 
     async def _request(self, prompt: tinker.ModelInput) -> tinker.SampleResponse:
         # counted here, where the request is made, so that gates see what was executed
@@ -92,16 +115,22 @@ async def sample_step(
 
     Returns:
         P groups, in the order of `prompts`.
+
+    Raises:
+        RunError: what came back can't be used; names arm, step and prompt.
     """
 
     async def sample(index: int, problem: Problem) -> SampledGroup:
+        where = f"arm {arm.name}: step {step}, train item {index}"
         seed = stream_seed(arm.seed, "rollout", arm.name, step, index)
-        completer = GroupCompleter(sampler, sampling_params(prompter, seed), arm.group_size)
-        builder = prompter.group(problem, arm.group_size)
-        rollouts = await do_group_rollout(builder, completer)
+        completer = GroupCompleter(sampler, sampling_params(prompter, seed), arm.group_size, where)
+        try:
+            rollouts = await do_group_rollout(prompter.group(problem, arm.group_size), completer)
+        except TinkerCookbookError as error:
+            raise RunError(f"{where}: the cookbook can't read a response: {error}") from error
         return SampledGroup(index, completer.requested, seed, rollouts)
 
-    return list(await asyncio.gather(*(sample(index, problem) for index, problem in prompts)))
+    return await together(sample(index, problem) for index, problem in prompts)
 
 
 def sampling_params(prompter: Prompter, seed: int) -> tinker.SamplingParams:

@@ -11,6 +11,7 @@ import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 PROBE_SECONDS = 15.0
 END_SECONDS = 2.0
 EMBEDDED_KEY = "tml-embedded-engine-needs-no-key"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,17 @@ def remote_address(environment: dict[str, str]) -> ServiceAddress | None:
     """The address in TINKER_BASE_URL with the key in TINKER_API_KEY, or None if no URL is set.
 
     Raises:
-        ServiceRefused: a URL without a usable key. The key itself is never part of the message.
+        ServiceRefused: the URL is none, or has no usable key. Neither the key nor a password in the
+            URL is ever part of the message.
     """
-    base_url = environment.get("TINKER_BASE_URL", "").rstrip("/")
+    base_url = environment.get("TINKER_BASE_URL", "").strip().rstrip("/")
     if not base_url:
         return None
+    if not _usable(base_url):
+        raise ServiceRefused(
+            "TINKER_BASE_URL is not of the form http[s]://HOST[:PORT][/PATH], without a user or "
+            "query; correct it"
+        )
     key = environment.get("TINKER_API_KEY", "")
     if not key.startswith(("tml-", "eyJ")):
         state = "is not set" if not key else "does not start with 'tml-' or 'eyJ'"
@@ -59,20 +67,20 @@ def probe(address: ServiceAddress, model: str, seconds: float = PROBE_SECONDS) -
         ServiceUnreachable: no answer within `seconds`.
         ServiceRefused: the key was refused, or the model is not served.
     """
-    headers = {"X-API-Key": address.api_key}
-    url = f"{address.base_url}/api/v1"
+    headers, deadline = {"X-API-Key": address.api_key}, time.monotonic() + seconds
+    trust_env = not _local(address.base_url)
     try:
-        with httpx.Client(timeout=seconds, headers=headers, trust_env=not _local(url)) as client:
-            health = client.get(f"{url}/healthz")
-            _refuse(health, address, "healthz")
-            capabilities = client.get(f"{url}/get_server_capabilities")
-            _refuse(capabilities, address, "get_server_capabilities")
+        with httpx.Client(headers=headers, trust_env=trust_env) as client:
+            for what in ("healthz", "get_server_capabilities"):
+                left = max(deadline - time.monotonic(), 0.001)
+                answer = client.get(f"{address.base_url}/api/v1/{what}", timeout=left)
+                _refuse(answer, address, what)
     except httpx.HTTPError as error:
         raise ServiceUnreachable(
             f"service {address.base_url}: no answer within {seconds:g} s "
             f"({type(error).__name__}); start it or correct TINKER_BASE_URL"
         ) from None
-    served = _model_names(capabilities.json())
+    served = _model_names(answer, address)
     if served and model not in served:
         raise ServiceRefused(
             f"service {address.base_url} does not serve {model!r}; it serves "
@@ -83,9 +91,7 @@ def probe(address: ServiceAddress, model: str, seconds: float = PROBE_SECONDS) -
 def connect(address: ServiceAddress) -> tinker.ServiceClient:
     """A client of the official SDK for this address."""
     if _local(address.base_url):
-        # a proxy in the environment would capture loopback calls and hang them
-        hosts = [os.environ.get("NO_PROXY", ""), "127.0.0.1", "localhost"]
-        os.environ["NO_PROXY"] = ",".join(host for host in hosts if host)
+        _keep_loopback_from_proxies()
     os.environ.setdefault("TINKER_TELEMETRY", "0")
     import tinker
 
@@ -102,23 +108,52 @@ def _end_background_loop(loop: asyncio.AbstractEventLoop) -> None:
         time.sleep(0.01)
 
 
+def _keep_loopback_from_proxies() -> None:
+    """A proxy in the environment would capture loopback calls and hang them."""
+    # the SDK's transports differ in which spelling they prefer, so both get all hosts
+    names = ("NO_PROXY", "no_proxy")
+    hosts = [host for name in names for host in os.environ.get(name, "").split(",")]
+    merged = ",".join(dict.fromkeys(filter(None, [*map(str.strip, hosts), *LOOPBACK])))
+    os.environ.update(dict.fromkeys(names, merged))
+
+
 def _refuse(response: httpx.Response, address: ServiceAddress, what: str) -> None:
     if response.status_code in (401, 403):
         raise ServiceRefused(
             f"service {address.base_url} answered {response.status_code} to {what}: "
             "the key is not accepted; check TINKER_API_KEY"
         )
-    if response.status_code >= 400:
+    if response.status_code >= 300:
         raise ServiceRefused(
             f"service {address.base_url} answered {response.status_code} to {what}; "
             "is it a Tinker-compatible service?"
         )
 
 
-def _model_names(document: object) -> set[str]:
-    models = document.get("supported_models", []) if isinstance(document, dict) else []
-    return {str(model["model_name"]) for model in models if isinstance(model, dict)}
+def _model_names(response: httpx.Response, address: ServiceAddress) -> set[str]:
+    """The models that the service says it serves; none if it does not say."""
+    try:
+        return {str(model["model_name"]) for model in response.json()["supported_models"]}
+    except (ValueError, KeyError, TypeError):
+        raise ServiceRefused(
+            f"service {address.base_url}: get_server_capabilities lists no supported_models; "
+            "is it a Tinker-compatible service?"
+        ) from None
 
 
 def _local(url: str) -> bool:
-    return url.startswith(("http://127.0.0.1", "http://localhost", "http://[::1]"))
+    return urlsplit(url).hostname in LOOPBACK
+
+
+def _usable(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        # reading the port checks it
+        return (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+            and ("@" not in parts.netloc and not parts.query and not parts.fragment)
+        )
+    except ValueError:
+        return False

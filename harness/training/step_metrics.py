@@ -8,6 +8,7 @@ from harness.training.records import GroupRecord
 
 
 def step_metrics(
+    where: str,
     groups: Sequence[GroupRecord],
     forward: Mapping[str, float],
     optimizer: Mapping[str, float],
@@ -18,7 +19,7 @@ def step_metrics(
     groups whose rewards are all equal; `tokens` counts action tokens; `kl_behaviour_learner` is the
     k1 estimate, the mean of behaviour minus learner log-prob over action tokens, in nats;
     `entropy` is the mean of minus the behaviour log-prob. The service's own figures are prefixed
-    with `service/`.
+    with `service/`; `where` names arm and step in errors.
 
     Raises:
         RunError: a figure is not a finite number.
@@ -42,7 +43,10 @@ def step_metrics(
     }
     for name, value in metrics.items():
         if not math.isfinite(value):
-            raise RunError(f"step metric {name} is {value}, not a finite number; see the service")
+            raise RunError(
+                f"{where}: metric {name} is {value}, not a finite number; look at the service's "
+                "log, or lower the learning rate"
+            )
     return metrics
 
 

@@ -13,7 +13,7 @@ from harness.training.evaluate import evaluate
 from harness.training.loop import ArmContext, ArmState, open_arm, run_step
 from harness.training.probes.arms import throw_away_arms
 from harness.training.prompts import Prompter
-from harness.training.records import StepRecord
+from harness.training.records import ItemRow, StepRecord
 
 if TYPE_CHECKING:
     import tinker
@@ -101,5 +101,5 @@ def lengths(prompter: Prompter, problems: Sequence[Problem]) -> PromptLengths:
     )
 
 
-def _ignore(done: int, tokens: int) -> None:
+def _ignore(row: ItemRow) -> None:
     """A probe shows no live line."""
