@@ -91,7 +91,8 @@ async def _serve(options: argparse.Namespace, state_folder: Path, key: str | Non
     from harness.engine.app import make_app
     from harness.engine.base_model import read_config, read_tokenizer, read_weights
     from harness.engine.futures import Futures
-    from harness.engine.service import BaseModel, Service
+    from harness.engine.registry import BaseModel
+    from harness.engine.service import Service
     from harness.engine.state import StateFolder
 
     torch.set_num_threads(1)

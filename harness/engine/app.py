@@ -21,9 +21,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harness.engine import protocol
 from harness.engine.archive import LINK_SECONDS, Links, peft_archive
+from harness.engine.checkpoints import listed
 from harness.engine.errors import RequestError
 from harness.engine.futures import JSON, Answer, Future, failure
-from harness.engine.service import Service, checkpoint_json
+from harness.engine.service import Service
 from harness.engine.state import CheckpointPath
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ def make_app(service: Service, api_key: str | None = None) -> ASGIApp:
 async def _housekeeping(service: Service) -> None:
     while True:
         await asyncio.sleep(30)
-        service.forget_silent_sessions(SILENT_SECONDS)
+        service.registry.forget_silent_sessions(SILENT_SECONDS)
 
 
 class Routes:
@@ -78,7 +79,7 @@ class Routes:
 
     def table(self) -> list[tuple[str, str, Handler]]:
         """Method, path below /api/v1, handler."""
-        s = self._service
+        t = self._service.training
         later = self._later
         return [
             ("GET", "healthz", self._constant({"status": "ok"})),
@@ -88,14 +89,14 @@ class Routes:
             ("POST", "telemetry", self._constant({"status": "accepted"})),
             ("POST", "create_session", self._create_session),
             ("POST", "session_heartbeat", self._heartbeat),
-            ("POST", "create_model", later(s.create_model)),
+            ("POST", "create_model", later(t.create_model)),
             ("POST", "forward_backward", self._forward_backward),
-            ("POST", "optim_step", later(s.optim_step)),
-            ("POST", "save_weights", later(s.save_weights)),
-            ("POST", "save_weights_for_sampler", later(s.save_weights_for_sampler)),
-            ("POST", "load_weights", later(s.load_weights)),
-            ("POST", "unload_model", later(s.unload_model)),
-            ("POST", "asample", later(s.sample)),
+            ("POST", "optim_step", later(t.optim_step)),
+            ("POST", "save_weights", later(t.save_weights)),
+            ("POST", "save_weights_for_sampler", later(t.save_weights_for_sampler)),
+            ("POST", "load_weights", later(t.load_weights)),
+            ("POST", "unload_model", later(t.unload_model)),
+            ("POST", "asample", later(self._service.sampling.sample)),
             ("POST", "retrieve_future", self._retrieve),
             ("POST", "create_sampling_session", self._create_sampling_session),
             ("POST", "get_info", self._get_info),
@@ -141,14 +142,16 @@ class Routes:
 
     async def _create_session(self, request: Request) -> Response:
         await _json(request)
-        return _ok({"type": "create_session", "session_id": self._service.create_session()})
+        return _ok(
+            {"type": "create_session", "session_id": self._service.registry.create_session()}
+        )
 
     async def _heartbeat(self, request: Request) -> Response:
-        self._service.heartbeat(await _json(request))
+        self._service.registry.heartbeat(await _json(request))
         return _ok({"type": "session_heartbeat"})
 
     async def _forward_backward(self, request: Request) -> Response:
-        return _pending(self._service.forward_backward(await _body(request)))
+        return _pending(self._service.training.forward_backward(await _body(request)))
 
     async def _retrieve(self, request: Request) -> Response:
         request_id = protocol.text(await _json(request), "request_id")
@@ -167,7 +170,7 @@ class Routes:
         return _answered(answer)
 
     async def _create_sampling_session(self, request: Request) -> Response:
-        sampler_id = self._service.create_sampling_session(await _json(request))
+        sampler_id = self._service.sampling.create_session(await _json(request))
         return _ok({"type": "create_sampling_session", "sampling_session_id": sampler_id})
 
     async def _get_info(self, request: Request) -> Response:
@@ -180,11 +183,11 @@ class Routes:
         return _ok(self._service.sampler_info(request.path_params["sampler_id"]))
 
     async def _sessions(self, request: Request) -> Response:
-        names, _ = _page(request, sorted(self._service.sessions))
+        names, _ = _page(request, sorted(self._service.registry.sessions))
         return _ok({"sessions": names})
 
     async def _session(self, request: Request) -> Response:
-        session = self._service.sessions.get(request.path_params["session_id"])
+        session = self._service.registry.sessions.get(request.path_params["session_id"])
         if session is None:
             raise RequestError("session is unknown here")
         return _ok({"training_run_ids": session.models, "sampler_ids": session.samplers})
@@ -200,13 +203,13 @@ class Routes:
     async def _checkpoints(self, request: Request) -> Response:
         self._service.state.read_run(request.path_params["run"])
         stored = self._service.state.checkpoints(request.path_params["run"])
-        return _ok({"checkpoints": [checkpoint_json(c) for c in stored]})
+        return _ok({"checkpoints": [listed(c) for c in stored]})
 
     async def _all_checkpoints(self, request: Request) -> Response:
         state = self._service.state
         stored = [c for run in state.run_ids() for c in state.checkpoints(run)]
         page, cursor = _page(request, sorted(stored, key=lambda c: -c.time))
-        return _ok({"checkpoints": [checkpoint_json(c) for c in page], "cursor": cursor})
+        return _ok({"checkpoints": [listed(c) for c in page], "cursor": cursor})
 
     async def _delete(self, request: Request) -> Response:
         self._service.state.delete(_path(request))

@@ -58,6 +58,15 @@ class AdamParams:
     grad_clip_norm: float
 
 
+@dataclass(frozen=True)
+class Moments:
+    """AdamW's state: both moments of the flat adapter, and the steps taken."""
+
+    exp_avg: Tensor
+    exp_avg_sq: Tensor
+    step: int
+
+
 class Trainee:
     """A LoRA model with its optimizer. `flat` holds the adapter, see `lora.LoraLayout`."""
 
@@ -72,7 +81,7 @@ class Trainee:
         self._accumulated: dict[str, Tensor] = {}
         self._merge()
 
-    def load(self, flat: Tensor, moments: tuple[Tensor, Tensor, int] | None) -> None:
+    def load(self, flat: Tensor, moments: Moments | None) -> None:
         """Replace the adapter; without `moments` the optimizer starts anew."""
         self.flat.copy_(flat)
         self._accumulated = {}
@@ -81,9 +90,9 @@ class Trainee:
             self.exp_avg_sq.zero_()
             self.step = 0
         else:
-            self.exp_avg.copy_(moments[0])
-            self.exp_avg_sq.copy_(moments[1])
-            self.step = moments[2]
+            self.exp_avg.copy_(moments.exp_avg)
+            self.exp_avg_sq.copy_(moments.exp_avg_sq)
+            self.step = moments.step
         self._merge()
 
     def forward_backward(
