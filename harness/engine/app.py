@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from harness.engine import protocol
+from harness.engine import fields
 from harness.engine.archive import LINK_SECONDS, Links, peft_archive
 from harness.engine.checkpoints import listed
 from harness.engine.errors import RequestError
@@ -114,7 +114,7 @@ class Routes:
             ("GET", "archives/{link}", self._archive),
         ]
 
-    def _later(self, start: Callable[[protocol.Json], Future]) -> Handler:
+    def _later(self, start: Callable[[fields.Json], Future]) -> Handler:
         async def handler(request: Request) -> Response:
             return _pending(start(await _json(request)))
 
@@ -154,7 +154,7 @@ class Routes:
         return _pending(self._service.training.forward_backward(await _body(request)))
 
     async def _retrieve(self, request: Request) -> Response:
-        request_id = protocol.text(await _json(request), "request_id")
+        request_id = fields.text(await _json(request), "request_id")
         try:
             answer = await self._service.futures.wait(request_id, POLL_SECONDS)
         except KeyError:
@@ -233,7 +233,7 @@ class Routes:
         )
 
     async def _set_ttl(self, request: Request) -> Response:
-        ttl = protocol.optional_integer(await _json(request), "ttl_seconds", 1, 1 << 40)
+        ttl = fields.optional_integer(await _json(request), "ttl_seconds", 1, 1 << 40)
         self._service.state.set_ttl(_path(request), ttl)
         return _ok({})
 
@@ -301,7 +301,7 @@ async def _body(request: Request) -> bytes:
     return raw
 
 
-async def _json(request: Request) -> protocol.Json:
+async def _json(request: Request) -> fields.Json:
     raw = await _body(request)
     try:
         body = orjson.loads(raw or b"{}")

@@ -19,17 +19,23 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.engine.errors import RequestError
-from harness.engine.futures import PROTOBUF, Answer
+from harness.engine.fields import (
+    Json,
+    flag,
+    integer,
+    mapping,
+    number,
+    optional_integer,
+    shown,
+)
 from harness.engine.lora import LoraConfig
 from harness.engine.losses import LOSSES
-from harness.engine.sampler import PromptWanted, SampleRequest
+from harness.engine.sampler import PromptWanted
 from harness.engine.trainer import AdamParams, Datum
 
 MAX_SAMPLES = 1024
 MAX_TOP_K_PROMPT = 100
 MAX_STOPS = 64
-
-Json = Mapping[str, Any]  # what a JSON object holds is known only once each field was checked
 
 
 def _load_protobuf() -> ModuleType:
@@ -54,70 +60,6 @@ _DTYPES: Mapping[int, type[np.generic]] = {
     pb.DTYPE_INT64: np.int64,
     pb.DTYPE_INT32: np.int32,
 }
-
-
-# ------------------------------------------------------------------------------ JSON fields
-
-
-def text(body: Json, name: str) -> str:
-    """A field that must be a non-empty text."""
-    value = body.get(name)
-    if not isinstance(value, str) or not value:
-        raise RequestError(f"{name} = {_shown(value)}; it must be a non-empty text")
-    return value
-
-
-def optional_text(body: Json, name: str) -> str | None:
-    """A field that may be missing or null."""
-    return None if body.get(name) is None else text(body, name)
-
-
-def integer(body: Json, name: str, low: int, high: int, default: int | None = None) -> int:
-    """A whole number in `low..high`; with a default, missing or null takes it."""
-    value = body.get(name)
-    if value is None and default is not None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise RequestError(f"{name} = {_shown(value)}; it must be a whole number in {low}..{high}")
-    return value
-
-
-def optional_integer(body: Json, name: str, low: int, high: int) -> int | None:
-    """A whole number, missing or null."""
-    return None if body.get(name) is None else integer(body, name, low, high)
-
-
-def number(body: Json, name: str, low: float, high: float, default: float) -> float:
-    """A finite number in `low..high`; missing or null takes the default."""
-    value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
-        raise RequestError(f"{name} = {_shown(value)}; it must be a number in {low:g}..{high:g}")
-    return float(value)
-
-
-def flag(body: Json, name: str, default: bool) -> bool:
-    """true or false; missing or null takes the default."""
-    value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise RequestError(f"{name} = {_shown(value)}; it must be true or false")
-    return value
-
-
-def mapping(body: Json, name: str) -> Json:
-    """A JSON object; missing or null is an empty one."""
-    value = body.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise RequestError(f"{name} = {_shown(value)}; it must be an object")
-    return value
-
-
-# --------------------------------------------------------------------------------- requests
 
 
 def lora_config(body: Json, unseeded: int) -> LoraConfig:
@@ -153,12 +95,12 @@ def prompt_tokens(body: Json, vocab: int) -> npt.NDArray[np.int64]:
     """The prompt of a sample request: its text chunks in one row."""
     chunks = mapping(body, "prompt").get("chunks")
     if not isinstance(chunks, list):
-        raise RequestError(f"prompt.chunks = {_shown(chunks)}; it must be a list")
+        raise RequestError(f"prompt.chunks = {shown(chunks)}; it must be a list")
     tokens: list[int] = []
     for chunk in chunks:
         kind = chunk.get("type", "encoded_text") if isinstance(chunk, dict) else None
         if kind != "encoded_text" or not isinstance(chunk.get("tokens"), list):
-            raise RequestError(f"prompt chunk of type {_shown(kind)}; only encoded_text is served")
+            raise RequestError(f"prompt chunk of type {shown(kind)}; only encoded_text is served")
         tokens.extend(chunk["tokens"])
     if not tokens:
         raise RequestError("the prompt is empty; it needs at least one token")
@@ -203,7 +145,7 @@ def _stops(raw: object) -> tuple[list[int], list[str]]:
     strings = [stop for stop in stops if isinstance(stop, str)]
     if len(ids) + len(strings) != len(stops) or len(stops) > MAX_STOPS:
         raise RequestError(
-            f"stop = {_shown(raw)}; it must be a text, or at most {MAX_STOPS} texts or token ids"
+            f"stop = {shown(raw)}; it must be a text, or at most {MAX_STOPS} texts or token ids"
         )
     if "" in strings:
         raise RequestError("stop holds an empty text")
@@ -224,7 +166,7 @@ def data_of(message: Any, vocab: int, max_positions: int) -> list[Datum]:  # as 
     """The datums of a forward_backward request, checked against the loss and the model."""
     if message.loss_fn not in LOSSES:
         raise RequestError(
-            f"loss_fn {_shown(message.loss_fn)} is unknown; served: {', '.join(LOSSES)}"
+            f"loss_fn {shown(message.loss_fn)} is unknown; served: {', '.join(LOSSES)}"
         )
     if not message.data:
         raise RequestError("forward_backward carries no datum; send at least one")
@@ -354,57 +296,6 @@ def _fits(tokens: Sequence[int]) -> Sequence[int]:
 
 def _first_bad(values: npt.NDArray[np.float32]) -> list[int]:
     return [int(i) for i in np.argwhere(~np.isfinite(values))[0]]
-
-
-def _shown(value: object) -> str:
-    """A value for a message, cut short."""
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
-# ---------------------------------------------------------------------------------- answers
-
-
-def forward_backward_answer(
-    logprobs: Sequence[npt.NDArray[np.float32]], metrics: Mapping[str, float]
-) -> Answer:
-    """One record per distinct number of targets; normally there is one."""
-    message = pb.ForwardBackwardOutput(loss_fn_output_type="ArrayRecord", metrics=metrics)
-    start = 0
-    for stop in range(1, len(logprobs) + 1):
-        if stop < len(logprobs) and logprobs[stop].shape[1:] == logprobs[start].shape[1:]:
-            continue
-        run = logprobs[start:stop]
-        record = message.loss_fn_outputs.add(type_tag="ArrayRecord", num_datums=len(run))
-        field = record.fields["logprobs"]
-        field.data = b"".join(row.tobytes() for row in run)
-        field.offsets = np.cumsum([0, *(row.nbytes for row in run)], dtype=np.int64).tobytes()
-        field.dtype = pb.DTYPE_FLOAT32
-        field.trailing_shape.extend(run[0].shape[1:])
-        start = stop
-    return Answer(message.SerializeToString(), PROTOBUF)
-
-
-def sample_answer(request: SampleRequest) -> Answer:
-    """The finished sequences, and the prompt's scores where they were asked for."""
-    message = pb.SampleResponse()
-    for sequence in request.sequences:
-        message.sequences.add(
-            stop_reason=pb.STOP_REASON_STOP if sequence.stopped else pb.STOP_REASON_LENGTH,
-            tokens=np.array(sequence.tokens, dtype=np.int32).tobytes(),
-            logprobs=np.array(sequence.logprobs, dtype=np.float32).tobytes(),
-        )
-    scores = request.prompt_scores
-    if scores is not None and request.prompt_wanted.logprobs:
-        message.prompt_logprobs = scores.logprobs_N.tobytes()
-    if scores is not None and scores.top_ids_N_K is not None:
-        top = message.topk_prompt_logprobs
-        top.k, top.prompt_length = scores.top_ids_N_K.shape[1], scores.top_ids_N_K.shape[0]
-        top.token_ids = scores.top_ids_N_K.tobytes()
-        top.logprobs = (
-            scores.top_logprobs_N_K.tobytes() if scores.top_logprobs_N_K is not None else b""
-        )
-    return Answer(message.SerializeToString(), PROTOBUF)
 
 
 def prompt_wanted(body: Json) -> PromptWanted:

@@ -8,11 +8,11 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.engine import protocol
+from harness.engine import fields
 from harness.engine.decoder import DecoderConfig, Weights
 from harness.engine.errors import RequestError
+from harness.engine.fields import Json
 from harness.engine.lora import LoraConfig
-from harness.engine.protocol import Json
 from harness.engine.seeds import derived_seed
 from harness.engine.snapshots import MergedCache, Snapshot
 from harness.engine.trainer import Trainee
@@ -124,7 +124,7 @@ class Registry:
 
     def session(self, body: Json) -> Session:
         """The session that a request names. Raises RequestError."""
-        name = protocol.text(body, "session_id")
+        name = fields.text(body, "session_id")
         if name not in self.sessions:
             raise RequestError(f"session {name[:200]!r} is unknown here; create one first")
         return self.sessions[name]
@@ -154,7 +154,7 @@ class Registry:
 
     def model_of(self, body: Json) -> Model:
         """The model that a request names. Raises RequestError."""
-        return self.model(protocol.text(body, "model_id"))
+        return self.model(fields.text(body, "model_id"))
 
     def open_sampler(
         self, session: Session, sequence: int, snapshot: Snapshot, path: str | None

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Hashable, Sequence
 
 from harness.engine.errors import RequestError
+from harness.engine.fields import Json
 from harness.engine.futures import Answer, Future, Futures, failure
-from harness.engine.protocol import Json
 from harness.engine.scheduler import Job, Scheduler, Unit
 
 log = logging.getLogger(__name__)

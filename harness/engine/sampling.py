@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from weakref import WeakValueDictionary
 
-from harness.engine import checkpoints, protocol
+from harness.engine import checkpoints, fields, protocol
+from harness.engine.answers import sample_answer
 from harness.engine.errors import RequestError
+from harness.engine.fields import Json
 from harness.engine.futures import Future
 from harness.engine.lora import LoraLayout
-from harness.engine.protocol import Json
 from harness.engine.registry import BaseModel, Registry, SamplingSession
 from harness.engine.requests import Requests, failed
 from harness.engine.sampler import SampleRequest, SamplingParams
@@ -40,11 +41,11 @@ class Sampling:
     def create_session(self, body: Json) -> str:
         """A sampling session on stored weights or on the base. Raises RequestError."""
         session = self._registry.session(body)
-        sequence = protocol.integer(body, "sampling_session_seq_id", 0, BIG)
+        sequence = fields.integer(body, "sampling_session_seq_id", 0, BIG)
         sampler_id = f"{session.session_id}:sample:{sequence}"
         if sampler_id in self._registry.samplers:
             return sampler_id
-        path = protocol.optional_text(body, "model_path")
+        path = fields.optional_text(body, "model_path")
         return self._registry.open_sampler(session, sequence, self._snapshot(body, path), path)
 
     def sample(self, body: Json) -> Future:
@@ -59,13 +60,13 @@ class Sampling:
         params = self._params(body, len(prompt_N), sampler, sequence)
 
         def finished(done: SampleRequest) -> None:
-            answer = protocol.sample_answer(done) if done.error is None else failed(done.error)
+            answer = sample_answer(done) if done.error is None else failed(done.error)
             self._requests.futures.settle(future, answer)
 
         request = SampleRequest(
             prompt_N,
             params,
-            protocol.integer(body, "num_samples", 1, protocol.MAX_SAMPLES, 1),
+            fields.integer(body, "num_samples", 1, protocol.MAX_SAMPLES, 1),
             protocol.prompt_wanted(body),
             finished,
         )
@@ -102,15 +103,15 @@ class Sampling:
 
     def _sampler(self, body: Json) -> tuple[SamplingSession, int]:
         """The sampling session of a request, and the request's number in it."""
-        sampler_id = protocol.optional_text(body, "sampling_session_id")
+        sampler_id = fields.optional_text(body, "sampling_session_id")
         if sampler_id is not None:
-            return self._registry.sampler(sampler_id), protocol.integer(body, "seq_id", 0, BIG, 0)
-        path = protocol.optional_text(body, "model_path")
+            return self._registry.sampler(sampler_id), fields.integer(body, "seq_id", 0, BIG, 0)
+        path = fields.optional_text(body, "model_path")
         return SamplingSession("", self._snapshot(body, path), path, (0, 0)), 0
 
     def _snapshot(self, body: Json, path: str | None) -> Snapshot:
         """The weights that `model_path` or else `base_model` names. Raises RequestError."""
-        base = protocol.optional_text(body, "base_model")
+        base = fields.optional_text(body, "base_model")
         if base is not None:
             self._base.check(base)
         if path is not None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from harness.engine import checkpoints, protocol
+from harness.engine import checkpoints, fields
 from harness.engine.decoder import Rope
+from harness.engine.fields import Json
 from harness.engine.futures import Futures
-from harness.engine.protocol import Json
 from harness.engine.registry import BaseModel, Registry
 from harness.engine.requests import Requests
 from harness.engine.sampling import Sampling
@@ -68,7 +68,7 @@ class Service:
 
     def weights_info(self, body: Json) -> dict[str, object]:
         """What a checkpoint was trained from."""
-        path = CheckpointPath.parse(protocol.text(body, "tinker_path"))
+        path = CheckpointPath.parse(fields.text(body, "tinker_path"))
         lora = checkpoints.stored_lora(self.state, path, self.base.name)
         return {
             "base_model": self.base.name,

@@ -9,12 +9,13 @@ from dataclasses import asdict
 
 from torch import Tensor
 
-from harness.engine import checkpoints, protocol
+from harness.engine import checkpoints, fields, protocol
+from harness.engine.answers import forward_backward_answer
 from harness.engine.decoder import Rope
+from harness.engine.fields import Json
 from harness.engine.futures import Answer, Future, json_answer
 from harness.engine.lora import LoraLayout
 from harness.engine.losses import resolve
-from harness.engine.protocol import Json
 from harness.engine.registry import BaseModel, Model, Registry
 from harness.engine.requests import Requests, numbered
 from harness.engine.scheduler import Unit
@@ -49,8 +50,8 @@ class Training:
 
         def start(future: Future) -> None:
             session = self._registry.session(body)
-            sequence = protocol.integer(body, "model_seq_id", 0, BIG)
-            self._base.check(protocol.text(body, "base_model"))
+            sequence = fields.integer(body, "model_seq_id", 0, BIG)
+            self._base.check(fields.text(body, "base_model"))
             unseeded = derived_seed("unseeded-lora", self._seed, session.ordinal, sequence)
             lora = protocol.lora_config(body, unseeded)
             model = self._registry.open_model(session, sequence, lora, _metadata(body))
@@ -82,7 +83,7 @@ class Training:
 
             def finish() -> Answer:
                 logprobs, total = running[0].result()
-                return protocol.forward_backward_answer(logprobs, {"loss:sum": total})
+                return forward_backward_answer(logprobs, {"loss:sum": total})
 
             self._requests.submit(future, model.model_id, finish, prepare)
 
@@ -114,7 +115,7 @@ class Training:
 
         def start(future: Future) -> None:
             model = self._registry.model_of(body)
-            sequence = protocol.integer(body, "sampling_session_seq_id", 0, BIG)
+            sequence = fields.integer(body, "sampling_session_seq_id", 0, BIG)
 
             def finish() -> Answer:
                 trainee = model.trained()
@@ -133,8 +134,8 @@ class Training:
         create = body.get("session_id") is not None
 
         def start(future: Future) -> None:
-            path = CheckpointPath.parse(protocol.text(body, "path"))
-            with_optimizer = protocol.flag(body, "optimizer", False)
+            path = CheckpointPath.parse(fields.text(body, "path"))
+            with_optimizer = fields.flag(body, "optimizer", False)
             model = self._model_from(body, path) if create else self._registry.model_of(body)
 
             def finish() -> Answer:
@@ -177,11 +178,11 @@ class Training:
     ) -> Future:
         def start(future: Future) -> None:
             model = self._registry.model_of(body)
-            name = protocol.optional_text(body, "path")
+            name = fields.optional_text(body, "path")
             if name is None:
-                name = f"checkpoint-{protocol.integer(body, 'seq_id', 0, BIG, 0):06d}"
+                name = f"checkpoint-{fields.integer(body, 'seq_id', 0, BIG, 0):06d}"
             path = CheckpointPath.of(model.model_id, kind, name)
-            ttl = protocol.optional_integer(body, "ttl_seconds", 1, 1 << 40)
+            ttl = fields.optional_integer(body, "ttl_seconds", 1, 1 << 40)
 
             def finish() -> Answer:
                 trainee = model.trained()
@@ -197,7 +198,7 @@ class Training:
     def _model_from(self, body: Json, path: CheckpointPath) -> Model:
         """A model with the LoRA config of a checkpoint."""
         session = self._registry.session(body)
-        sequence = protocol.integer(body, "model_seq_id", 0, BIG)
+        sequence = fields.integer(body, "model_seq_id", 0, BIG)
         lora = checkpoints.stored_lora(self._state, path, self._base.name)
         return self._registry.open_model(session, sequence, lora, _metadata(body))
 
@@ -224,4 +225,4 @@ def _creation(body: Json) -> tuple[str, object, object]:
 
 
 def _metadata(body: Json) -> dict[str, str]:
-    return {str(k): str(v) for k, v in protocol.mapping(body, "user_metadata").items()}
+    return {str(k): str(v) for k, v in fields.mapping(body, "user_metadata").items()}
