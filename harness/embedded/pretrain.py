@@ -38,7 +38,7 @@ Row = tuple[torch.Tensor, torch.Tensor]
 class Recipe:
     """Hyperparameters; `learning_rate` warms up, then falls to zero as a cosine."""
 
-    steps: int = 800
+    steps: int = 1_200
     batch_size: int = 64
     learning_rate: float = 3e-3
     warmup_steps: int = 100
