@@ -97,11 +97,12 @@ def connect(address: ServiceAddress) -> tinker.ServiceClient:
 
     client = tinker.ServiceClient(base_url=address.base_url, api_key=address.api_key)
     # its daemon thread may be inside native code when the interpreter goes, which then aborts
-    atexit.register(_end_background_loop, client.holder.get_loop())
+    atexit.register(end_background_loop, client.holder.get_loop())
     return client
 
 
-def _end_background_loop(loop: asyncio.AbstractEventLoop) -> None:
+def end_background_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Stop a loop that runs in another thread; wait END_SECONDS at most for it."""
     loop.call_soon_threadsafe(loop.stop)
     deadline = time.monotonic() + END_SECONDS
     while loop.is_running() and time.monotonic() < deadline:

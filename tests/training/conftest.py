@@ -1,0 +1,45 @@
+"""A small experiment, word problems and a scripted service for it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+# helpers beside the tests are imported by name
+sys.path.insert(0, str(Path(__file__).parent))
+
+from service_doubles import ScriptedService, small_experiment, small_task
+
+from harness.cards import Experiment
+from harness.tasks.gsm8k import Task
+from harness.training.prompts import Prompter
+
+
+@pytest.fixture(scope="session")
+def small() -> Experiment:
+    """Two arms of 5 steps with 8 rollouts each."""
+    return small_experiment()
+
+
+@pytest.fixture(scope="session")
+def words() -> Task:
+    """60 train problems and 20 test problems."""
+    return small_task()
+
+
+@pytest.fixture(scope="session")
+def renderer(words: Task, small: Experiment) -> Prompter:
+    """A prompter on a tokenizer of these problems."""
+    from tinker_cookbook.renderers import get_renderer
+
+    from harness.embedded.tokenizer import build_tokenizer
+
+    tokenizer = build_tokenizer([p.question for p in words.train], min_count=2)
+    training = small.registration.training
+    return Prompter(get_renderer(training.renderer, tokenizer), training)
+
+
+@pytest.fixture
+def service(renderer: Prompter, words: Task) -> ScriptedService:
+    """A scripted service that nobody has called yet."""
+    return ScriptedService(renderer, words)

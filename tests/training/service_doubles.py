@@ -1,0 +1,283 @@
+"""Scripted doubles of the SDK's clients, and a small experiment for them to train.
+
+Weights are one number and Adam one moment: enough that a run resumed without its optimizer state,
+or from other weights, samples something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import tinker
+
+from harness.cards import Experiment, load_experiment
+from harness.store import RunStore
+from harness.tasks.gsm8k import Problem, Task
+from harness.training.estimators import estimator
+from harness.training.loop import ArmContext
+from harness.training.prompts import Prompter
+from harness.training.records import StepRecord
+from harness.training.streams import data_order
+
+CARD = Path(__file__).parents[2] / "experiments" / "cards" / "gs1_vs_grpo_gsm8k_2b.json"
+GRPO, GS1 = "grpo_gs8_seed0", "gs1_seed0"
+STEPS, PILOT, CHECKPOINT_EVERY = 5, 2, 2
+
+
+def small_experiment(lag: int = 0) -> Experiment:
+    """The GS1 experiment with 5 steps of 8 rollouts, 4 x 2 against 8 x 1, and 20 test items."""
+    full = load_experiment(CARD, "embedded")
+    shapes = {GRPO: {"group_size": 2, "groups_per_batch": 4}, GS1: {"groups_per_batch": 8}}
+    card = full.card.model_copy(
+        update={
+            "arms": [
+                arm.model_copy(update={"steps": STEPS, **shapes[arm.name]})
+                for arm in full.card.arms or ()
+            ],
+            "steps": STEPS,
+            "batch_size": 8,
+            "eval": full.card.eval.model_copy(update={"n_examples": 20}),
+        }
+    )
+    training = {"pilot_steps": PILOT, "checkpoint_every": CHECKPOINT_EVERY}
+    registration = full.registration.model_copy(
+        update={
+            "training": full.registration.training.model_copy(update=training),
+            "arms": [arm.model_copy(update={"lag": lag}) for arm in full.registration.arms],
+        }
+    )
+    return dataclasses.replace(full, card=card, registration=registration)
+
+
+def problems(split: str, count: int) -> tuple[Problem, ...]:
+    """Word problems whose question holds its own answer's two terms."""
+    names, things = ("Ada", "Ben", "Cleo"), ("pens", "apples", "old books", "nails")
+
+    def problem(index: int) -> Problem:
+        a, b, thing = index + 2, index // 3 + 1, things[index % 4]
+        question = f"{names[index % 3]} has {a} {thing} and buys {b} more. How many {thing} now?"
+        return Problem(f"{split}/{index:05d}", question, f"#### {a + b}", str(a + b))
+
+    return tuple(problem(index) for index in range(count))
+
+
+def small_task() -> Task:
+    """60 train problems and 20 test problems."""
+    return Task(problems("train", 60), problems("test", 20), {"train": "0" * 64, "test": "1" * 64})
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sampling request as it reached the service, and the weights that serve it."""
+
+    weights: float
+    prompt: str
+    num_samples: int
+    params: tinker.SamplingParams
+    model: str
+
+
+class ScriptedService:
+    """Doubles `tinker.ServiceClient`. `calls` has one entry a call, in the order of submission.
+
+    `reply` makes the texts of a request; by default each is right, wrong or without a box, by the
+    hash of what was asked and of the weights. `sequence` makes the sequence of a text.
+    """
+
+    def __init__(self, prompter: Prompter, task: Task) -> None:
+        self.tokenizer = prompter.renderer.tokenizer
+        self.stop = int(prompter.stop[0])
+        self.gold = {p.question: p.gold for p in (*task.train, *task.test)}
+        self.calls: list[tuple[object, ...]] = []
+        self.requests: list[Request] = []
+        self.saved: dict[str, tuple[float, float, int]] = {}
+        self.under_way = self.most_under_way = 0
+        self.reply: Callable[[Request], Sequence[str]] = self.by_hash
+        self.sequence: Callable[[str], tinker.SampledSequence] = self.scored
+        self.outputs: Callable[[list[dict[str, tinker.TensorData]]], object] = lambda rows: rows
+        self.metrics: dict[str, float] = {"loss:sum": 0.5}
+
+    def named(self, name: str) -> list[tuple[object, ...]]:
+        """The calls of one name."""
+        return [call for call in self.calls if call[0] == name]
+
+    def by_hash(self, request: Request) -> list[str]:
+        """A text a sample."""
+        (gold,) = (g for question, g in self.gold.items() if question in request.prompt)
+        texts = [f"It is \\boxed{{{gold}}}", "It is \\boxed{1}", "I do not know"]
+        key = f"{request.weights!r}/{request.prompt}/{request.params.seed}"
+        return [texts[_hash(f"{key}/{k}") % 3] for k in range(request.num_samples)]
+
+    def scored(self, text: str) -> tinker.SampledSequence:
+        """The tokens of a text with the stop token, and a log-prob for each."""
+        tokens = [*self.tokenizer.encode(text, add_special_tokens=False), self.stop]
+        logprobs = [-(1 + token % 7) / 8 for token in tokens]
+        return sequence(tokens, logprobs)
+
+    async def create_lora_training_client_async(
+        self, base_model: str, rank: int, seed: int, **flags: bool
+    ) -> ScriptedTrainer:
+        """Fresh weights from the init seed."""
+        self.calls.append(("create", base_model, rank, seed, tuple(sorted(flags.items()))))
+        return ScriptedTrainer(self, float(seed), 0.0, 0)
+
+    async def create_training_client_from_state_with_optimizer_async(
+        self, path: str
+    ) -> ScriptedTrainer:
+        """Weights, moment and updates as they were saved."""
+        self.calls.append(("restore", path))
+        return ScriptedTrainer(self, *self.saved[path])
+
+    async def create_sampling_client_async(
+        self, model_path: str | None = None, base_model: str | None = None
+    ) -> ScriptedSampler:
+        """A sampler of saved weights, or of the base model."""
+        self.calls.append(("sampler", model_path or base_model))
+        weights = self.saved[model_path][0] if model_path else -1.0
+        return ScriptedSampler(self, weights, str(model_path or base_model))
+
+
+class ScriptedTrainer:
+    """Doubles `tinker.TrainingClient`."""
+
+    def __init__(self, service: ScriptedService, weights: float, moment: float, updates: int):
+        self.service = service
+        self.weights, self.moment, self.updates = weights, moment, updates
+        self.gradient = 0.0
+        self.id = f"run-{len(service.calls)}"
+
+    async def get_info_async(self) -> object:
+        """The model's name."""
+        return SimpleNamespace(model_data=SimpleNamespace(model_name="harness/nano-qwen3"))
+
+    async def forward_backward_async(
+        self, data: list[tinker.Datum], loss: str, config: dict[str, float] | None
+    ) -> Later:
+        """The gradient is a number that depends on every token and advantage."""
+        self.service.calls.append(("forward_backward", self.updates, data, loss, config))
+        rows = []
+        for datum in data:
+            targets = datum.loss_fn_inputs["target_tokens"].to_numpy()
+            self.gradient += float(targets @ datum.loss_fn_inputs["advantages"].to_numpy())
+            values = np.asarray(-(targets % 5) / 4 - abs(self.weights) / 1e6, dtype=np.float32)
+            rows.append({"logprobs": tinker.TensorData.from_numpy(values)})
+        answer = SimpleNamespace(
+            loss_fn_outputs=self.service.outputs(rows), metrics=dict(self.service.metrics)
+        )
+        return Later(self.service, "forward_backward", answer)
+
+    async def optim_step_async(self, adam: tinker.AdamParams) -> Later:
+        """One step of momentum."""
+        self.service.calls.append(("optim_step", self.updates, adam))
+        self.moment = 0.9 * self.moment + self.gradient
+        self.weights += adam.learning_rate * self.moment
+        self.gradient, self.updates = 0.0, self.updates + 1
+        return Later(self.service, "optim_step", SimpleNamespace(metrics={"grad_norm": 1.0}))
+
+    async def save_state_async(self, name: str) -> Later:
+        """Weights, moment and updates, under a name."""
+        return self._save("save_state", f"tinker://{self.id}/weights/{name}")
+
+    async def save_weights_for_sampler_async(self, name: str) -> Later:
+        """Weights for a sampler, under a name."""
+        return self._save("save_sampler", f"tinker://{self.id}/sampler_weights/{name}")
+
+    def save_weights_and_get_sampling_client(self) -> ScriptedSampler:
+        """A sampler that has no name."""
+        self.service.calls.append(("snapshot", self.updates))
+        return ScriptedSampler(self.service, self.weights, f"after-{self.updates}")
+
+    def _save(self, call: str, path: str) -> Later:
+        self.service.calls.append((call, self.updates, path))
+        self.service.saved[path] = (self.weights, self.moment, self.updates)
+        return Later(self.service, call, SimpleNamespace(path=path))
+
+
+class ScriptedSampler:
+    """Doubles `tinker.SamplingClient`."""
+
+    def __init__(self, service: ScriptedService, weights: float, model: str) -> None:
+        self.service, self.weights, self.model = service, weights, model
+
+    async def sample_async(
+        self,
+        prompt: tinker.ModelInput,
+        num_samples: int,
+        sampling_params: tinker.SamplingParams,
+    ) -> tinker.SampleResponse:
+        """What the service's script replies."""
+        service = self.service
+        text = str(service.tokenizer.decode(prompt.to_ints()))
+        request = Request(self.weights, text, num_samples, sampling_params, self.model)
+        service.requests.append(request)
+        service.calls.append(("sample", self.model))
+        service.under_way += 1
+        service.most_under_way = max(service.most_under_way, service.under_way)
+        await asyncio.sleep(0)
+        service.under_way -= 1
+        return tinker.SampleResponse(sequences=[service.sequence(t) for t in service.reply(request)])
+
+
+@dataclass
+class Later:
+    """Doubles `tinker.APIFuture`; awaiting it is a call of its own."""
+
+    service: ScriptedService
+    name: str
+    answer: object
+
+    async def result_async(self) -> object:
+        """The answer."""
+        self.service.calls.append((f"await {self.name}",))
+        await asyncio.sleep(0)
+        return self.answer
+
+
+def arm_context(
+    experiment: Experiment,
+    name: str,
+    task: Task,
+    service: ScriptedService,
+    prompter: Prompter,
+    folder: Path,
+    before_step: Callable[[], None] = lambda: None,
+    after_step: Callable[[StepRecord], None] = lambda record: None,
+) -> ArmContext:
+    """The context in which one arm trains, with its entry under `folder`."""
+    arm = experiment.arm(name)
+    return ArmContext(
+        arm=arm,
+        registration=experiment.registration,
+        base_model=experiment.card.base_model,
+        lora_rank=experiment.card.lora_rank,
+        train=task.train,
+        order=data_order(experiment.registration.training.data_order_seed, len(task.train)),
+        service=service,  # type: ignore[arg-type]  # a double
+        prompter=prompter,
+        estimator=estimator(arm, [problem.question for problem in task.train]),
+        entry=RunStore(folder).entry(f"arm/{name}", {"arm": name}),
+        before_step=before_step,
+        after_step=after_step,
+    )
+
+
+def sequence(
+    tokens: list[int], logprobs: list[float] | None, reason: str = "stop"
+) -> tinker.SampledSequence:
+    """A sampled sequence."""
+    return tinker.SampledSequence(
+        stop_reason=reason,  # type: ignore[arg-type]  # one of the SDK's literals
+        tokens_np=np.asarray(tokens, dtype=np.int32),
+        logprobs_np=None if logprobs is None else np.asarray(logprobs, dtype=np.float32),
+    )
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest())

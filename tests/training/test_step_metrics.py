@@ -1,0 +1,65 @@
+import math
+
+import pytest
+
+from harness.errors import RunError
+from harness.training.records import GroupRecord
+from harness.training.step_metrics import step_metrics
+
+
+def group(rewards, logprobs, learner, stops=("stop", "stop")):
+    """A group of two rollouts of one or two tokens."""
+    return GroupRecord(
+        prompt=0,
+        requested=2,
+        seed=0,
+        rewards_G=rewards,
+        advantages_G=[0.0, 0.0],
+        correct_G=[reward >= 0.9 for reward in rewards],
+        format_G=[reward >= 0.0 for reward in rewards],
+        stop_G=list(stops),
+        tokens_G_T=[[1] * len(row) for row in logprobs],
+        logprobs_G_T=logprobs,
+        learner_logprobs_G_T=learner,
+    )
+
+
+GROUPS = [
+    group([1.0, 0.0], [[-1.0, -2.0], [-3.0]], [[-1.5, -2.0], [-2.0]]),
+    group([-0.1, -0.1], [[-2.0], [-2.0]], [[-2.0], [-2.0]], ("stop", "length")),
+]
+
+
+def test_figures_are_means_over_rollouts_and_tokens():
+    """Worked by hand: 4 rollouts, 5 action tokens, gaps of 0.5, 0, -1, 0 and 0 nats."""
+    metrics = step_metrics("here", GROUPS, {"loss:sum": 2.0}, {"grad_norm": 3.0})
+
+    assert metrics == pytest.approx(
+        {
+            "reward": 0.2,
+            "correct": 0.25,
+            "format": 0.5,
+            "stopped": 0.75,
+            "constant_groups": 0.5,
+            "rollouts": 4.0,
+            "tokens": 5.0,
+            "kl_behaviour_learner": -0.1,
+            "max_abs_logprob_gap": 1.0,
+            "entropy": 2.0,
+            "service/loss:sum": 2.0,
+            "service/grad_norm": 3.0,
+        }
+    )
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_figure_that_is_not_finite_is_an_error(bad):
+    """Whatever the service reports has to be a number."""
+    with pytest.raises(RunError, match="arm a: step 3: metric service/grad_norm is"):
+        step_metrics("arm a: step 3", GROUPS, {}, {"grad_norm": bad})
+
+
+def test_rows_of_different_lengths_are_refused():
+    """A learner's row that is cut short is no smaller mean."""
+    with pytest.raises(ValueError, match="shorter"):
+        step_metrics("here", [group([1.0, 0.0], [[-1.0], [-1.0]], [[-1.0], []])], {}, {})
