@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,8 +60,8 @@ class RecordedRun:
 
     def pilot(self) -> None:
         """The first steps of every arm, and what a reader may learn from them."""
-        self._run.pilot()
-        self.facts.attempts = int(self._run.attempts())
+        with self._counting_attempts():
+            self._run.pilot()
         self.facts.notes = [str(note) for note in self._run.pilot_notes()]
 
     def gate(self, metric: str) -> GateFinding:
@@ -75,7 +77,8 @@ class RecordedRun:
 
     def train(self) -> None:
         """Every arm to its last step, every evaluation, and what came of them."""
-        self._run.train()
+        with self._counting_attempts():
+            self._run.train()
         for arm in self._run.experiment.arms:
             self.arm(arm.name)
         self.facts.base = plain.base_fact(self._run.base())
@@ -96,3 +99,11 @@ class RecordedRun:
     def close(self) -> None:
         """Release what this process holds."""
         self._run.close()
+
+    @contextlib.contextmanager
+    def _counting_attempts(self) -> Iterator[None]:
+        """Note how often training was started, this time included, even if it broke."""
+        try:
+            yield
+        finally:
+            self.facts.attempts = int(self._run.attempts())

@@ -1,0 +1,169 @@
+"""A pytest plugin that makes a run execute something else than its card says.
+
+`-p planted` with HARNESS_TEST_PLANT=<name> of `PLANTS`. Everything is planted in the arms' own
+execution, just before the first item is set up: card, configuration and stored preflights stay
+as they are, so only what was executed can give it away.
+"""
+
+import asyncio
+import os
+import resource
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+PLANT = "HARNESS_TEST_PLANT"
+AT = "HARNESS_TEST_AT"
+"""For plants that wait for a moment: `<arm>:<step>`."""
+MARKER = "HARNESS_TEST_MARKER"
+"""For plants that wait for a moment: the file that says that it has come."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Plant once in each process that runs items."""
+    name = os.environ.pop(PLANT, "")
+    if name:
+        PLANTS[name]()
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    """A mistake in the execution, the gate that must turn red, and the value that it must name."""
+
+    plant: Callable[[], None]
+    gate: str
+    executed: str
+
+
+def kernel_uniform() -> None:
+    """Every other prompt weighs the same, whatever its text."""
+    from harness.methods import kernels
+    from harness.training.estimators import Estimator
+
+    replace(Estimator, "weights", lambda _, problems: kernels.uniform_loo_weights(len(problems)))
+
+
+def kernel_tau_huge() -> None:
+    """The softmax gets another temperature than the card's."""
+    from harness.methods import kernels
+
+    original = kernels.softmax_loo_weights
+    replace(kernels, "softmax_loo_weights", lambda similarity_P_P, _: original(similarity_P_P, 1e6))
+
+
+def gs1_group_size_2() -> None:
+    """The GS1 arm draws half as many prompts, each twice."""
+
+    def drawn(original: Callable[..., list[Any]], context: Any, step: int) -> list[Any]:
+        prompts = original(context, step)
+        half = prompts[: len(prompts) // 2]
+        return [*half, *half] if context.arm.estimator == "gs1" else prompts
+
+    wrap_in_loop("step_prompts", drawn)
+
+
+def half_the_rollouts() -> None:
+    """Both arms draw half of their prompts."""
+
+    def drawn(original: Callable[..., list[Any]], context: Any, step: int) -> list[Any]:
+        prompts = original(context, step)
+        return prompts[: len(prompts) // 2]
+
+    wrap_in_loop("step_prompts", drawn)
+
+
+def another_base_model() -> None:
+    """The engine serves another model, and takes the card's name for it."""
+    from harness.training import embedded_service
+
+    def popen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        at = command.index("--model-name")
+        return subprocess.Popen(
+            [*command[:at], "--model-name", "other/model", *command[at:]], **options
+        )
+
+    namespace = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL)
+    replace(embedded_service, "subprocess", namespace)
+
+
+def nan_reward() -> None:
+    """The environment's grader breaks."""
+    from tinker_cookbook.recipes.math_rl.math_env import MathEnv
+
+    replace(MathEnv, "check_answer", lambda *_: float("nan"))
+
+
+def full_disk() -> None:
+    """From a moment on no file of this process may grow beyond 1,000 bytes."""
+
+    def fill() -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+
+    at_the_moment(before=fill)
+
+
+def mark() -> None:
+    """Say that the moment has come, and go on."""
+    at_the_moment(before=Path(os.environ[MARKER]).touch)
+
+
+def pause() -> None:
+    """Stop for good at the moment: the update is applied, its record is not yet written."""
+    at_the_moment(after=Path(os.environ[MARKER]).touch)
+
+
+def at_the_moment(
+    before: Callable[[], object] | None = None, after: Callable[[], object] | None = None
+) -> None:
+    """Act before a step of an arm, or after it and then wait for the end."""
+    arm, step = os.environ[AT].split(":")
+
+    async def taken(original: Callable[..., Any], context: Any, state: Any) -> Any:
+        here = context.arm.name == arm and state.version == int(step)
+        if here and before is not None:
+            before()
+        record = await original(context, state)
+        if here and after is not None:
+            after()
+            await asyncio.sleep(3600)
+        return record
+
+    wrap_in_loop("run_step", taken)
+
+
+def wrap_in_loop(name: str, wrapper: Callable[..., Any]) -> None:
+    """Put `wrapper(original, ...)` in the place of a function of the training loop."""
+    from harness.training import loop
+
+    original = getattr(loop, name)
+    replace(loop, name, lambda *arguments: wrapper(original, *arguments))
+
+
+def replace(owner: Any, name: str, value: object) -> None:
+    """Replace what exists; a plant that changes nothing would prove nothing."""
+    assert hasattr(owner, name), f"{owner} has no {name} any more"
+    setattr(owner, name, value)
+
+
+SABOTAGES = {
+    "kernel_uniform": Sabotage(kernel_uniform, "gs1_effective_contributors_median", "15"),
+    "kernel_tau_huge": Sabotage(kernel_tau_huge, "gs1_mean_abs_baseline_minus_uniform_loo", ""),
+    "gs1_group_size_2": Sabotage(gs1_group_size_2, "gs1_executed_group_size", "2"),
+    "half_the_rollouts": Sabotage(half_the_rollouts, "rollouts_per_step_both_arms", "8"),
+    "another_base_model": Sabotage(another_base_model, "executed_base_model", "'other/model'"),
+}
+
+PLANTS: dict[str, Callable[[], None]] = {
+    **{name: sabotage.plant for name, sabotage in SABOTAGES.items()},
+    "nan_reward": nan_reward,
+    "full_disk": full_disk,
+    "mark": mark,
+    "pause": pause,
+}

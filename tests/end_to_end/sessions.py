@@ -1,0 +1,197 @@
+"""pytest as a user starts it: a process of its own, and what it said."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from mini import ROOT
+
+HERE = Path(__file__).parent
+EXPERIMENT = "test_gs1.py"
+MARK = "HARNESS_TEST_MARK"
+
+
+@dataclass
+class Session:
+    """A pytest process on the experiment file, and every process that came of it.
+
+    `mark` is an environment variable's value: it finds the processes, and may never be shown.
+    """
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    runs: Path
+    mark: str
+    started: float
+    seconds: float = 0.0
+
+    def wait(self, timeout: float = 120) -> "Session":
+        """Wait until it has ended."""
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.signal_group(signal.SIGKILL)
+            raise AssertionError(f"pytest did not end:\n{self.output}") from None
+        self.seconds = time.monotonic() - self.started
+        assert self.mark not in self.output
+        return self
+
+    def signal_group(self, number: int) -> None:
+        """Signal pytest and its workers, as a terminal does."""
+        os.killpg(self.process.pid, number)
+
+    def kill(self, *, group: bool) -> None:
+        """SIGKILL, to the process that the user started or to its workers too."""
+        if group:
+            self.signal_group(signal.SIGKILL)
+        else:
+            self.process.kill()
+        self.process.wait(10)
+
+    def reached(self, path: Path, timeout: float = 60) -> None:
+        """Wait until a file is there."""
+        deadline = time.monotonic() + timeout
+        while not path.exists():
+            assert self.process.poll() is None, self.output
+            assert time.monotonic() < deadline, self.output
+            time.sleep(0.01)
+
+    @property
+    def exit(self) -> int:
+        """The exit code."""
+        return self.process.returncode
+
+    @property
+    def output(self) -> str:
+        """stdout and stderr."""
+        return (self.folder / "output").read_text(errors="replace")
+
+    @property
+    def tail(self) -> str:
+        """What it said last."""
+        return "\n".join(self.output.splitlines()[-40:])
+
+    @cached_property
+    def verdict(self) -> dict[str, Any]:
+        """verdict.json."""
+        document: dict[str, Any] = json.loads((self.folder / "verdict.json").read_text())
+        return document
+
+    @cached_property
+    def junit(self) -> dict[str, dict[str, str]]:
+        """Properties by test case."""
+        cases = ET.parse(self.folder / "junit.xml").getroot().iter("testcase")
+        return {
+            case.attrib["name"]: {
+                p.attrib["name"]: p.attrib["value"] for p in case.iter("property")
+            }
+            for case in cases
+        }
+
+    def processes(self) -> dict[int, str]:
+        """The command lines of the processes of this session that are still there, by id."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                # a zombie has no environment left
+                if self.mark.encode() in (folder / "environ").read_bytes():
+                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+        return found
+
+    def engine(self) -> int:
+        """The process id of the engine that it started."""
+        pid: int = json.loads((self.runs / "engine" / "address.json").read_text())["pid"]
+        return pid
+
+    def end_of_processes(self, timeout: float = 5) -> float:
+        """Seconds until no process of this session is left."""
+        started = time.monotonic()
+        while left := self.processes():
+            assert time.monotonic() - started < timeout, f"left behind: {left}"
+            time.sleep(0.05)
+        return time.monotonic() - started
+
+
+def start(
+    folder: Path,
+    *arguments: str,
+    scale: Path | str,
+    runs: Path,
+    environ: Mapping[str, str] | None = None,
+    project: Path = ROOT,
+    junit: bool = True,
+) -> Session:
+    """Start pytest on the experiment.
+
+    Args:
+        folder: where its output, verdict and JUnit file go; made if missing.
+        arguments: more of pytest's.
+        scale: what `--scale` gets.
+        runs: the runs-dir.
+        environ: added to a clean environment.
+        project: the project that it runs in.
+        junit: whether a JUnit file is asked for.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    mark = f"canary-{uuid.uuid4().hex}"
+    command = [sys.executable, "-m", "pytest", f"experiments/{EXPERIMENT}"]
+    command += ["--scale", str(scale), "--runs-dir", str(runs), "-p", "no:cacheprovider"]
+    command += ["--verdict-json", str(folder / "verdict.json"), *arguments]
+    command += [f"--junitxml={folder / 'junit.xml'}"] if junit else []
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=project,
+            env={**clean_environment(), MARK: mark, **(environ or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return Session(process, folder, runs, mark, time.monotonic())
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without what steers pytest, the harness or the SDK."""
+    steering = ("PYTEST_", "HARNESS_", "TINKER_", "COV_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(steering)}
+    return kept | {
+        # this project and the plugins beside this file, for workers and engine too
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}",
+        "OMP_NUM_THREADS": "1",
+        "TINKER_TELEMETRY": "0",
+        "NO_PROXY": "127.0.0.1,localhost",
+        "COLUMNS": "200",
+    }
+
+
+def run(folder: Path, *arguments: str, **options: Any) -> Session:
+    """Start pytest on the experiment and wait for its end; see `start`."""
+    return start(folder, *arguments, **options).wait()
+
+
+def assert_one_line(session: Session, *parts: str) -> str:
+    """The session told its user in one line that holds all the parts; returns that line.
+
+    It did not break: no traceback, no internal error, no half-written file, a non-zero exit.
+    """
+    output = session.output
+    assert session.exit not in (0, 3), output
+    for sign in ("Traceback (most recent", "INTERNALERROR", "\nE   "):
+        assert sign not in output, output
+    assert not list(session.runs.rglob(".tmp-*"))
+    lines = [line for line in output.splitlines() if all(part in line for part in parts)]
+    assert lines, f"no line holds {parts}:\n{output}"
+    return min(lines, key=len)
