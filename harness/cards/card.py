@@ -47,6 +47,16 @@ class Optimizer(Frozen):
     lr: float = Field(gt=0)
 
 
+class Schedule(Frozen):
+    """The size and length of one arm's training."""
+
+    seed: int
+    group_size: int = Field(gt=0)
+    groups_per_batch: int = Field(gt=0)
+    steps: int = Field(gt=0)
+    learning_rate: float = Field(gt=0)
+
+
 class CardArm(Frozen):
     """One training arm as the card states it."""
 
@@ -59,6 +69,16 @@ class CardArm(Frozen):
     steps: int = Field(gt=0)
     similarity: str | None = None
     tau: float | None = Field(default=None, gt=0)
+
+    def schedule(self) -> Schedule:
+        """What the card says of the arm's size and length."""
+        return Schedule(
+            seed=self.seed,
+            group_size=self.group_size,
+            groups_per_batch=self.groups_per_batch,
+            steps=self.steps,
+            learning_rate=self.lr,
+        )
 
 
 class GateCheck(Frozen):

@@ -16,53 +16,48 @@ def experiment_problems(experiment: Experiment) -> list[str]:
     card, registration = experiment.card, experiment.registration
     return [
         *arm_name_problems(card, registration),
-        *batch_problems(card),
-        *gate_problems([*gates_of(card), *registration.extra_gates]),
-        *criterion_problems(card),
+        *schedule_problems(card, registration),
+        *gate_problems(experiment.gates),
+        *rule_problems(card, registration),
         *pilot_problems(card, registration),
         *kernel_problems(card, registration),
     ]
 
 
-def gates_of(card: Card) -> list[GateCheck]:
-    """The gates that the card declares, none if it says that they do not apply."""
-    gate = card.activation_gate
-    return list(gate.checks) if gate is not None and gate.applicable else []
-
-
 def arm_name_problems(card: Card, registration: Registration) -> list[str]:
-    """Card and registration name the same arms, each once, with one treatment and one baseline."""
+    """Arms are named once each, and card and registration name the same where both do."""
     stated = [arm.name for arm in card.arms or ()]
     registered = [arm.name for arm in registration.arms]
-    problems = [f"arms: {name!r} is named twice" for name in _twice([*stated])]
-    if set(stated) != set(registered):
+    problems = [f"arms: {name!r} is named twice" for name in _twice(stated) + _twice(registered)]
+    if card.arms is not None and set(stated) != set(registered):
         problems.append(
             f"arms: the card names {sorted(stated)}, the registration {sorted(registered)}; "
             "name the same arms in both"
         )
-    roles = {arm.role for arm in registration.arms}
-    problems.extend(
-        f"arms: no arm plays the {role}; give one arm that role in the registration"
-        for role in ("treatment", "baseline")
-        if role not in roles
-    )
     return problems
 
 
-def batch_problems(card: Card) -> list[str]:
-    """Every arm makes its optimizer step of the card's batch size, for the card's steps."""
+def schedule_problems(card: Card, registration: Registration) -> list[str]:
+    """Every arm has one schedule, which makes the card's batch for the card's steps."""
+    stated = {arm.name: arm.schedule() for arm in card.arms or ()}
     problems = []
-    for arm in card.arms or ():
-        rollouts = arm.group_size * arm.groups_per_batch
+    for spec in registration.arms:
+        schedule = stated.get(spec.name, spec.schedule)
+        if spec.name in stated and spec.schedule is not None:
+            problems.append(f"arm {spec.name}: the card states its schedule; don't repeat it")
+        if schedule is None:
+            problems.append(f"arm {spec.name}: no schedule; the card states none, so register one")
+            continue
+        rollouts = schedule.group_size * schedule.groups_per_batch
         if rollouts != card.batch_size:
             problems.append(
-                f"arm {arm.name}: group_size {arm.group_size} x groups_per_batch "
-                f"{arm.groups_per_batch} = {rollouts} rollouts a step, but batch_size is "
+                f"arm {spec.name}: group_size {schedule.group_size} x groups_per_batch "
+                f"{schedule.groups_per_batch} = {rollouts} rollouts a step, but batch_size is "
                 f"{card.batch_size}; make them equal"
             )
-        if arm.steps != card.steps:
+        if schedule.steps != card.steps:
             problems.append(
-                f"arm {arm.name}: steps {arm.steps}, but the card says {card.steps}; "
+                f"arm {spec.name}: steps {schedule.steps}, but the card says {card.steps}; "
                 "make them equal"
             )
     return problems
@@ -81,23 +76,29 @@ def gate_problems(gates: Iterable[GateCheck]) -> list[str]:
     return problems
 
 
-def criterion_problems(card: Card) -> list[str]:
-    """Criteria have distinct ids, a real contrast, and bounds in order."""
-    if card.decision_rule is None:
-        return []
-    criteria = card.decision_rule.criteria
-    problems = [f"criterion {name!r} is named twice" for name in _twice([c.id for c in criteria])]
-    for criterion in criteria:
+def rule_problems(card: Card, registration: Registration) -> list[str]:
+    """One rule is stated; its criteria are real contrasts of roles that arms play."""
+    rule = card.decision_rule or registration.decision_rule
+    if rule is None:
+        return ["no decision rule; the card states none, so register one"]
+    problems = []
+    if card.decision_rule is not None and registration.decision_rule is not None:
+        problems.append("the card states its decision rule; don't register another")
+    problems += [
+        f"criterion {name!r} is named twice" for name in _twice(c.id for c in rule.criteria)
+    ]
+    roles = {arm.role for arm in registration.arms}
+    for criterion in rule.criteria:
         low, high = criterion.bounds
         if low >= high:
             problems.append(f"criterion {criterion.id}: bounds [{low}, {high}] hold no interval")
         if not any(criterion.weights.values()):
             problems.append(f"criterion {criterion.id}: every weight is 0, so it contrasts nothing")
-        unknown = sorted(set(criterion.weights) - {"treatment", "baseline"})
+        unknown = sorted(set(criterion.weights) - roles)
         if unknown:
             problems.append(
-                f"criterion {criterion.id}: weights for unknown roles {unknown}; "
-                "use treatment and baseline"
+                f"criterion {criterion.id}: weighs {unknown}, but the arms play {sorted(roles)}; "
+                "weigh these"
             )
     return problems
 
@@ -111,18 +112,19 @@ def pilot_problems(card: Card, registration: Registration) -> list[str]:
 
 
 def kernel_problems(card: Card, registration: Registration) -> list[str]:
-    """A gs1 arm has one rollout a prompt, at least two prompts, a kernel and a temperature."""
+    """A gs1 arm has a kernel with a temperature, and at least two prompts a step."""
     stated = {arm.name: arm for arm in card.arms or ()}
     problems = []
     for spec in registration.arms:
-        arm = stated.get(spec.name)
-        if spec.estimator != "gs1" or arm is None:
+        if spec.estimator != "gs1":
             continue
+        arm = stated.get(spec.name)
+        schedule = spec.schedule if arm is None else arm.schedule()
         if spec.kernel is None:
             problems.append(f"arm {spec.name}: estimator gs1 needs a kernel in the registration")
-        elif spec.kernel.tau is None and arm.tau is None:
+        elif spec.kernel.tau is None and (arm is None or arm.tau is None):
             problems.append(f"arm {spec.name}: no tau in card or registration; give one")
-        if arm.groups_per_batch < 2:
+        if schedule is not None and schedule.groups_per_batch < 2:
             problems.append(f"arm {spec.name}: gs1 needs at least 2 prompts a step, not 1")
     return problems
 

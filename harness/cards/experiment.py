@@ -6,8 +6,9 @@ from functools import cached_property
 
 from pydantic import Field, JsonValue
 
-from harness.cards.card import Card, CardArm, Frozen
-from harness.cards.registration import ArmSpec, Kernel, Loss, Registration, Role
+from harness.cards.card import Card, CardArm, DecisionRule, Frozen, GateCheck
+from harness.cards.registration import ArmSpec, Kernel, Loss, Registration
+from harness.errors import CardError
 
 
 class Change(Frozen):
@@ -41,7 +42,7 @@ class Arm:
     """
 
     name: str
-    role: Role
+    role: str
     seed: int
     group_size: int
     groups_per_batch: int
@@ -81,7 +82,26 @@ class Experiment:
     def arms(self) -> tuple[Arm, ...]:
         """The arms in the registration's order."""
         stated = {arm.name: arm for arm in self.card.arms or ()}
-        return tuple(_arm(spec, stated) for spec in self.registration.arms)
+        return tuple(_arm(spec, stated.get(spec.name)) for spec in self.registration.arms)
+
+    @property
+    def rule(self) -> DecisionRule:
+        """The decision rule: the card's own, else the registration's.
+
+        Raises:
+            CardError: neither states one.
+        """
+        rule = self.card.decision_rule or self.registration.decision_rule
+        if rule is None:
+            raise CardError(f"{self.id}: no decision rule; state one in the registration")
+        return rule
+
+    @property
+    def gates(self) -> tuple[GateCheck, ...]:
+        """The activation gates: the card's, then the registration's."""
+        stated = self.card.activation_gate
+        own = stated.checks if stated is not None and stated.applicable else []
+        return (*own, *self.registration.extra_gates)
 
     def arm(self, name: str) -> Arm:
         """The arm of that name.
@@ -91,24 +111,26 @@ class Experiment:
         """
         return {arm.name: arm for arm in self.arms}[name]
 
-    def role(self, role: Role) -> tuple[Arm, ...]:
+    def role(self, role: str) -> tuple[Arm, ...]:
         """The arms that play that role, one per seed."""
         return tuple(arm for arm in self.arms if arm.role == role)
 
 
-def _arm(spec: ArmSpec, stated: Mapping[str, CardArm]) -> Arm:
-    card_arm = stated[spec.name]
+def _arm(spec: ArmSpec, stated: CardArm | None) -> Arm:
     kernel = spec.kernel
-    if kernel is not None and kernel.tau is None:
-        kernel = kernel.model_copy(update={"tau": card_arm.tau})
+    if stated is not None and kernel is not None and kernel.tau is None:
+        kernel = kernel.model_copy(update={"tau": stated.tau})
+    schedule = spec.schedule if stated is None else stated.schedule()
+    if schedule is None:
+        raise CardError(f"arm {spec.name}: neither card nor registration gives it a schedule")
     return Arm(
         name=spec.name,
         role=spec.role,
-        seed=card_arm.seed,
-        group_size=card_arm.group_size,
-        groups_per_batch=card_arm.groups_per_batch,
-        steps=card_arm.steps,
-        learning_rate=card_arm.lr,
+        seed=schedule.seed,
+        group_size=schedule.group_size,
+        groups_per_batch=schedule.groups_per_batch,
+        steps=schedule.steps,
+        learning_rate=schedule.learning_rate,
         estimator=spec.estimator,
         kernel=kernel,
         loss=spec.loss,

@@ -8,9 +8,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.cards.card import Frozen, GateCheck
+from harness.cards.card import DecisionRule, Frozen, GateCheck, Schedule
 
-Role = Literal["treatment", "baseline", "ablation"]
 Loss = Literal["importance_sampling", "ppo"]
 
 
@@ -52,12 +51,17 @@ class Kernel(Frozen):
 
 
 class ArmSpec(Frozen):
-    """How one arm is executed. What is left out is taken from the card's arm of that name."""
+    """How one arm is executed.
+
+    `role` is what criteria weigh: treatment and baseline, or a cell of a larger design; arms of one
+    role differ in their seed alone. `schedule` is given exactly if the card does not state the arm.
+    """
 
     name: str
-    role: Role
+    role: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     estimator: Literal["group_mean", "gs1", "uniform_loo"]
     kernel: Kernel | None = None
+    schedule: Schedule | None = None
     loss: Loss = "importance_sampling"
     loss_config: dict[str, float] = Field(default_factory=dict)
     lag: int = Field(default=0, ge=0)
@@ -174,4 +178,5 @@ class Registration(Frozen):
     settled: list[Settled]
     assumptions: list[Assumption]
     accepted: list[Acceptance]
+    decision_rule: DecisionRule | None = None
     extra_gates: list[GateCheck] = Field(default_factory=list)

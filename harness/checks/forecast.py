@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harness.cards import Experiment, GateCheck
-from harness.cards.consistency import gates_of
 from harness.checks.acceptance import settle
 from harness.checks.evidence import Evidence, Measured
 from harness.checks.finding import Finding, bounds_of
@@ -66,7 +65,7 @@ class Lines:
 
 def check(evidence: ForecastEvidence, experiment: Experiment) -> Finding:
     """Gates that are certain to fail, gates and rules that can't come out both ways, and power."""
-    gates = [*gates_of(experiment.card), *experiment.registration.extra_gates]
+    gates = experiment.gates
     lines = Lines()
     certain: list[str] = []
     wanted = [arm.name for arm in experiment.arms if arm.estimator == "gs1"]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cards import Experiment, GateCheck, load_experiment
-from harness.cards.consistency import gates_of
+from harness.cards import Experiment, load_experiment
 from harness.checks import PREFLIGHTS
 from harness.errors import CardError
 from harness.plugin.options import SETTINGS
@@ -107,17 +106,11 @@ def load(config: pytest.Config, card: Path) -> Experiment:
     return loaded[card]
 
 
-def gate_checks(experiment: Experiment) -> list[GateCheck]:
-    """The gates of the card, then those that the registration adds."""
-    return [*gates_of(experiment.card), *experiment.registration.extra_gates]
-
-
 def declared(experiment: Experiment) -> dict[str, list[str]]:
     """Names of what an experiment declares, by stage, in its order."""
-    rule = experiment.card.decision_rule
     return {
         "preflight": list(PREFLIGHTS),
-        "gate": [gate.metric for gate in gate_checks(experiment)],
+        "gate": [gate.metric for gate in experiment.gates],
         "arm": [arm.name for arm in experiment.arms],
-        "decision": [criterion.id for criterion in rule.criteria] if rule else [],
+        "decision": [criterion.id for criterion in experiment.rule.criteria],
     }

@@ -12,7 +12,6 @@ from pathlib import Path
 import orjson
 
 from harness.cards import GateCheck
-from harness.plugin.collection import gate_checks
 from harness.plugin.ledger import ExperimentLedger
 from harness.plugin.verdict import Verdict
 from harness.store.files import make_folder, storage_errors, write_atomic
@@ -60,7 +59,7 @@ def document(ledger: ExperimentLedger, verdict: Verdict) -> Json:
         "verdict": verdict.word,
         "sentence": verdict.sentence,
         "criteria": [criterion(ledger, name) for name in names.get("decision", ())],
-        "gates": [gate(ledger, check) for check in gate_checks(experiment)] if experiment else [],
+        "gates": [gate(ledger, check) for check in experiment.gates] if experiment else [],
         "preflights": [preflight(ledger, name) for name in names.get("preflight", ())],
         "arms": [arm(ledger, name) for name in names.get("arm", ())],
         "base": facts.base or {"accuracy": None, "n_items": None},

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from harness.cards import Experiment, GateCheck, load_experiment
-from harness.cards.consistency import gates_of
+from harness.cards import Arm, Experiment, load_experiment
 from harness.checks import PREFLIGHTS, gates
 from harness.checks.finding import Finding, GateFinding
 from harness.decisions import Criterion, Outcome, decide, diagnostics
@@ -74,9 +73,8 @@ class CardRun:
         _refuse_shared_roles(experiment)
         self.experiment = experiment
         self.preflights: tuple[str, ...] = PREFLIGHTS
-        self.gates = tuple(check.metric for check in _gate_checks(experiment))
-        rule = experiment.card.decision_rule
-        self.criteria = tuple(criterion.id for criterion in rule.criteria) if rule else ()
+        self.gates = tuple(check.metric for check in experiment.gates)
+        self.criteria = tuple(criterion.id for criterion in experiment.rule.criteria)
         self._card_path = card_path
         self._runs_dir = runs_dir
         self._data_dir = data_dir
@@ -126,7 +124,7 @@ class CardRun:
 
     def gate(self, metric: str) -> GateFinding:
         """One activation gate, measured on the pilot's stored rollouts."""
-        check = next(check for check in _gate_checks(self.experiment) if check.metric == metric)
+        check = next(check for check in self.experiment.gates if check.metric == metric)
         return gates.check_gate(check, self._arms.pilot_evidence(), self.experiment)
 
     def pilot_notes(self) -> tuple[str, ...]:
@@ -167,29 +165,26 @@ class CardRun:
         self._service.close()
 
     def _criterion(self, id: str) -> Criterion:
-        rule = self.experiment.card.decision_rule
-        if rule is None:
-            raise CardError(f"{self.experiment.id}: no decision rule is registered; add one")
+        rule = self.experiment.rule
         stated = next(criterion for criterion in rule.criteria if criterion.id == id)
         return Criterion.from_card(stated, rule)
 
     def _scores(self) -> Mapping[str, Mapping[str, float]]:
-        roles = [arm for arm in self.experiment.arms if arm.role in ("treatment", "baseline")]
-        return {arm.role: self._arms.rows(arm) for arm in roles}
+        return {arm.role: self._arms.rows(arm) for arm in _weighed(self.experiment)}
 
     def _item_ids(self) -> Sequence[str]:
         return [problem.id for problem in self._task.test]
 
 
-def _gate_checks(experiment: Experiment) -> list[GateCheck]:
-    return [*gates_of(experiment.card), *experiment.registration.extra_gates]
+def _weighed(experiment: Experiment) -> list[Arm]:
+    """The arms whose role a criterion weighs."""
+    roles = {role for criterion in experiment.rule.criteria for role in criterion.weights}
+    return [arm for arm in experiment.arms if arm.role in roles]
 
 
 def _refuse_shared_roles(experiment: Experiment) -> None:
     """A criterion weighs one arm a role: with two, one of them would silently not count."""
-    if experiment.card.decision_rule is None:
-        return
-    for role in ("treatment", "baseline"):
+    for role in {arm.role for arm in _weighed(experiment)}:
         names = [arm.name for arm in experiment.role(role)]
         if len(names) > 1:
             raise CardError(

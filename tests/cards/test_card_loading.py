@@ -131,3 +131,39 @@ def test_gate_that_cannot_fail_is_refused(card):
 
     with pytest.raises(CardError, match="no min, max or one_of, so it can't fail"):
         card.load()
+
+
+def test_one_decision_rule_must_be_stated(card):
+    """A card without a rule needs one in its registration; two would leave a choice."""
+    rules = []
+    card.edit("", lambda c: rules.append(c.pop("decision_rule")))
+
+    with pytest.raises(CardError, match="no decision rule; the card states none, so register one"):
+        card.load()
+
+    card.edit(".registration", lambda r: r.update(decision_rule=rules[0]))
+
+    assert "primary_noninferiority" == card.load().rule.criteria[0].id
+
+
+def test_arms_are_scheduled_in_one_place(card):
+    """What the card states of an arm is not repeated; what it leaves out must be registered."""
+    schedule = {"seed": 0, "group_size": 8, "groups_per_batch": 8, "steps": 40}
+    schedule["learning_rate"] = 4e-5
+    card.edit(".registration", lambda r: r["arms"][0].update(schedule=schedule))
+
+    with pytest.raises(CardError, match="the card states its schedule; don't repeat it"):
+        card.load()
+
+    card.edit("", lambda c: c.pop("arms"))
+
+    with pytest.raises(CardError, match="arm gs1_seed0: no schedule"):
+        card.load()
+
+
+def test_criteria_weigh_roles_that_arms_play(card):
+    """A criterion on a role that no arm plays is refused."""
+    card.edit("", lambda c: c["decision_rule"]["criteria"][0]["weights"].update(placebo=1))
+
+    with pytest.raises(CardError, match=r"weighs \['placebo'\], but the arms play"):
+        card.load()

@@ -114,13 +114,6 @@ def test_a_rule_that_cannot_come_out_both_ways_blocks(experiment, sound, bend, n
     assert (word in message) if word else message == ""
 
 
-def test_a_card_without_a_rule_blocks(experiment, sound, bend):
-    """No rule is no verdict."""
-    other = bend(experiment, card={"decision_rule": None})
-
-    assert "no decision rule" in check(sound["forecast"], other).message
-
-
 def test_an_unknown_method_blocks(experiment, sound, bend):
     """A rule that nothing can apply is found before the run."""
     other = bend(experiment, card={"decision_rule": {"method": "gut_feeling"}})

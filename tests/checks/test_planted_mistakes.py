@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from harness.cards.consistency import gates_of
 from harness.checks import PREFLIGHTS
 from harness.checks.gates import check_gates
 
@@ -45,7 +44,7 @@ def failing(experiment, evidence: Plain, pilot) -> set[str]:
         kind = _type_of(id).of(evidence[id])
         if not module.check(kind, experiment).ok:
             failed.add(id)
-    for finding in check_gates(gates_of(experiment.card), pilot, experiment):
+    for finding in check_gates(experiment.gates, pilot, experiment):
         if not finding.ok:
             failed.add(finding.check.metric)
     return failed
@@ -381,4 +380,4 @@ def test_every_check_has_a_planted_mistake(experiment):
     """No preflight and no gate goes through without one mistake that it alone must notice."""
     named = set().union(*(names for names in MISTAKES.values() if len(names) == 1))
 
-    assert {*PREFLIGHTS, *(check.metric for check in gates_of(experiment.card))} == named
+    assert {*PREFLIGHTS, *(check.metric for check in experiment.gates)} == named

@@ -152,12 +152,12 @@ def test_config_key_of_the_card_that_is_not_sent_blocks(experiment, sound, bend)
 def test_capability_names_the_sum_that_does_not_fit(experiment, sound):
     """A prompt that leaves no room is named with its length, max_tokens and the bound."""
     lengths = sound["capability"].lengths
-    longest = lengths["test"].model_copy(update={"longest": 400})
+    longest = lengths["test"].model_copy(update={"longest": 480})
     evidence = sound["capability"].model_copy(update={"lengths": {**lengths, "test": longest}})
 
     message = capability.check(evidence, experiment).message
 
-    assert "prompt test/00001 has 400 tokens, with max_tokens 128 that is 528, above" in message
+    assert "prompt test/00001 has 480 tokens, with max_tokens 64 that is 544, above" in message
     assert "max_seq_len 512" in message
 
 

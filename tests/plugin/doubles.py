@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.cards import Experiment, GateCheck, load_experiment
-from harness.cards.consistency import gates_of
 from harness.checks import PREFLIGHTS
 from harness.checks.finding import Finding, GateFinding
 from harness.decisions import Outcome, Verdict
@@ -164,4 +163,4 @@ class ScriptedRun:
         self.called("close")
 
     def _checks(self) -> list[GateCheck]:
-        return [*gates_of(self.experiment.card), *self.experiment.registration.extra_gates]
+        return list(self.experiment.gates)
