@@ -222,7 +222,9 @@ class ScriptedSampler:
         service.most_under_way = max(service.most_under_way, service.under_way)
         await asyncio.sleep(0)
         service.under_way -= 1
-        return tinker.SampleResponse(sequences=[service.sequence(t) for t in service.reply(request)])
+        return tinker.SampleResponse(
+            sequences=[service.sequence(t) for t in service.reply(request)]
+        )
 
 
 @dataclass
@@ -248,7 +250,7 @@ def arm_context(
     prompter: Prompter,
     folder: Path,
     before_step: Callable[[], None] = lambda: None,
-    after_step: Callable[[StepRecord], None] = lambda record: None,
+    after_step: Callable[[StepRecord], None] = lambda _record: None,
 ) -> ArmContext:
     """The context in which one arm trains, with its entry under `folder`."""
     arm = experiment.arm(name)

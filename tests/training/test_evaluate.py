@@ -11,7 +11,7 @@ from harness.training.evaluate import UNDER_WAY, evaluate, grade
 def decode(service, renderer, small, words):
     """Evaluate items with the scripted service."""
 
-    def decoded(items=words.test, after_item=lambda row: None, **spec):
+    def decoded(items=words.test, after_item=lambda _row: None, **spec):
         chosen = small.registration.evaluation.model_copy(update=spec)
         sampler = ScriptedSampler(service, 0.0, "final")
         return asyncio.run(evaluate(sampler, renderer, chosen, items, after_item))
@@ -60,7 +60,7 @@ def test_requests_under_way_are_bounded(decode, service):
     assert service.most_under_way == UNDER_WAY < len(items)
 
 
-def test_each_row_is_told_as_it_is_done(decode, words):
+def test_each_row_is_told_as_it_is_done(decode):
     """Live lines and clocks hear of every item once."""
     told = []
 
@@ -73,7 +73,7 @@ def test_what_after_item_raises_ends_the_evaluation(decode, service):
     """A reached cap stops the decoding of items that wait."""
     items = problems("train", 60) * 10
 
-    def stop(row):
+    def stop(_row):
         raise BudgetExceeded("the cap is reached")
 
     with pytest.raises(BudgetExceeded, match="the cap"):
@@ -91,7 +91,7 @@ def test_an_item_without_a_response_is_an_error(decode, service):
 
 def test_rows_hold_the_response_and_its_length(decode, service, words):
     """The stored text has no special tokens; the length counts the stop token."""
-    service.reply = lambda request: ["so \\boxed{3}"]
+    service.reply = lambda _request: ["so \\boxed{3}"]
 
     row = decode(words.test[:1])[0]
 

@@ -4,6 +4,7 @@ import pytest
 from service_doubles import GS1
 
 from harness.cards import Arm
+from harness.cards.card import Schedule
 from harness.cards.registration import ArmSpec, EvaluationSpec, TrainingSpec
 from harness.store import content_key
 from harness.training.identity import (
@@ -64,7 +65,9 @@ NOT_CLASSED = (
         ("TrainingSpec", TrainingSpec.model_fields, TRAINING),
         ("EvaluationSpec", EvaluationSpec.model_fields, EVALUATION),
         ("Arm", [field.name for field in dataclasses.fields(Arm)], ARM),
-        ("ArmSpec", ArmSpec.model_fields, ARM),
+        # a schedule is taken apart into the arm's own fields
+        ("ArmSpec", set(ArmSpec.model_fields) - {"schedule"}, ARM),
+        ("Schedule", Schedule.model_fields, ARM),
     ],
 )
 def test_every_field_is_classed(model, fields, table):
@@ -135,9 +138,7 @@ def test_every_setting_of_adam_decides_an_arms_key(small, beta):
     assert arm_key(with_training(small, adam={beta: 0.125})) != arm_key(small)
 
 
-@pytest.mark.parametrize(
-    "field", ["ngram_range", "lowercase", "sublinear_tf", "stop_words", "tau"]
-)
+@pytest.mark.parametrize("field", ["ngram_range", "lowercase", "sublinear_tf", "stop_words", "tau"])
 def test_every_setting_of_the_kernel_decides_an_arms_key(small, field):
     """Another kernel weighs other prompts."""
     values = {
@@ -198,8 +199,29 @@ def counted(experiment, part, n):
         (lambda e: with_training(e, few_shot="standard"), True, True, True),
         (lambda e: with_training(e, format_coefficient=0.9), True, True, False),
         (lambda e: with_card(e, title="another", decision_rule=None), False, False, False),
-        (lambda e: with_card(e, budget=e.card.budget), False, False, False),
+        (
+            lambda e: with_card(e, budget=e.card.budget.model_copy(update={"gpu_hours": 0.5})),
+            False,
+            False,
+            False,
+        ),
         (lambda e: with_registration(e, settled=[], assumptions=[]), False, False, False),
+    ],
+    ids=[
+        "base model",
+        "lora rank",
+        "train file",
+        "train items",
+        "test file",
+        "test items",
+        "packages",
+        "references",
+        "renderer",
+        "few-shot",
+        "format coefficient",
+        "title and rule",
+        "budget",
+        "settled",
     ],
 )
 def test_what_makes_which_result_anew(small, change, retrains, evaluates, evaluates_base):

@@ -243,7 +243,7 @@ def test_a_reached_cap_leaves_a_checkpoint_at_that_version(context, version):
     """BudgetExceeded before a step: all earlier steps are recorded, and the arm can go on."""
     arm = context(before_step=stop_at(version))
 
-    with pytest.raises(BudgetExceeded, match="61.0 min"):
+    with pytest.raises(BudgetExceeded, match=r"61\.0 min"):
         train(arm)
 
     assert arm.entry.read("checkpoint")["version"] == version
@@ -254,7 +254,9 @@ def test_too_few_prompts_are_refused_before_anything_is_sent(context, service):
     """5 steps of 4 prompts need 20; with 19 the arm does not start."""
     arm = context()
 
-    with pytest.raises(DataError, match=r"5 steps of 4 prompts need 20, but the train split has 19"):
+    with pytest.raises(
+        DataError, match=r"5 steps of 4 prompts need 20, but the train split has 19"
+    ):
         train(dataclasses.replace(arm, order=arm.order[:19]))
     assert service.calls == []
 
@@ -266,7 +268,7 @@ def test_a_nan_reward_stops_the_arm_with_nothing_sent(context, service, monkeypa
     from tinker_cookbook.rl.types import TrajectoryGroup
 
     arm = context()
-    monkeypatch.setattr(TrajectoryGroup, "get_total_rewards", lambda group: [0.0, math.nan])
+    monkeypatch.setattr(TrajectoryGroup, "get_total_rewards", lambda _group: [0.0, math.nan])
 
     with pytest.raises(
         RunError, match=rf"arm {GRPO}: step 0, train item {arm.order[0]}, rollout 1: .* nan"

@@ -73,7 +73,7 @@ def test_sample_k_goes_to_environment_k(sample, service, words):
 
 def test_a_right_answer_that_was_cut_off_earns_nine_tenths(sample, service, words):
     """Without the stop sequence the format is not met: 1 - 0.1, as the cookbook grades it."""
-    service.reply = lambda request: [f"\\boxed{{{words.train[5].gold}}}"]
+    service.reply = lambda _request: [f"\\boxed{{{words.train[5].gold}}}"]
 
     def cut(text):
         tokens = service.tokenizer.encode(text, add_special_tokens=False)
@@ -137,7 +137,9 @@ def test_a_sequence_without_logprobs_is_an_error(sample, service):
     """Without behaviour log-probs no ratio is defined; arm, step, prompt and rollout are named."""
     service.sequence = lambda text: dataclasses.replace(service.scored(text), logprobs_np=None)
 
-    with pytest.raises(RunError, match=r"arm grpo_gs8_seed0: step 3, train item 5, rollout 0: .*0 finite"):
+    with pytest.raises(
+        RunError, match=r"arm grpo_gs8_seed0: step 3, train item 5, rollout 0: .*0 finite"
+    ):
         sample()
 
 
@@ -156,7 +158,7 @@ def test_a_logprob_that_is_not_finite_is_an_error(sample, service):
 
 def test_an_empty_response_is_an_error(sample, service):
     """A response without a token, not even the stop token, can't be trained on."""
-    service.sequence = lambda text: sequence([], [])
+    service.sequence = lambda _text: sequence([], [])
 
     with pytest.raises(RunError, match="0 tokens came back"):
         sample()
@@ -165,16 +167,18 @@ def test_an_empty_response_is_an_error(sample, service):
 @pytest.mark.parametrize("returned", [0, 1, 3])
 def test_another_number_of_samples_than_asked_for_is_an_error(sample, service, returned):
     """Fewer samples are no smaller group, and more are no larger one."""
-    service.reply = lambda request: ["\\boxed{1}"] * returned
+    service.reply = lambda _request: ["\\boxed{1}"] * returned
 
-    with pytest.raises(RunError, match=rf"{GRPO}: step 3, train item 5: {returned} samples .* 2 were"):
+    with pytest.raises(
+        RunError, match=rf"{GRPO}: step 3, train item 5: {returned} samples .* 2 were"
+    ):
         sample()
 
 
 def test_a_response_that_the_cookbook_cant_read_is_an_error(sample, service):
     """Two stop tokens in one response make the renderer raise; the group is named."""
 
-    def doubled(text):
+    def doubled(_text):
         return sequence([service.stop, service.stop], [-0.5, -0.5])
 
     service.sequence = doubled
@@ -188,7 +192,7 @@ def test_the_first_failure_ends_what_is_under_way(renderer, words, small):
     ended = []
 
     class Failing:
-        async def sample_async(self, prompt, num_samples, sampling_params):
+        async def sample_async(self, **_request):
             if not ended:
                 ended.append("failed")
                 raise ValueError("refused")

@@ -41,9 +41,10 @@ class Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    """A local HTTP server that is up, takes every key and serves MODEL, until its script changes."""
+    """A local HTTP server that is up, takes every key and serves MODEL."""
     local = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     local.daemon_threads = True
+    local.handle_error = lambda *_arguments: None  # a client that has gone away is expected
     local.asked = []
     local.script = {
         "healthz": (200, {"status": "ok"}, 0.0),
@@ -215,7 +216,7 @@ def connected(monkeypatch):
             self.holder = SimpleNamespace(get_loop=lambda: "the SDK's loop")
 
     monkeypatch.setattr("tinker.ServiceClient", Client)
-    monkeypatch.setattr("atexit.register", lambda end, loop: ended.append(loop))
+    monkeypatch.setattr("atexit.register", lambda _end, loop: ended.append(loop))
     for name in ("NO_PROXY", "no_proxy", "TINKER_TELEMETRY"):
         monkeypatch.setenv(name, "")  # restored when the test ends, whatever is put there
         monkeypatch.delenv(name)

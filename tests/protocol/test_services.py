@@ -1,0 +1,147 @@
+import asyncio
+
+import pytest
+import tinker
+from service_doubles import CARD
+
+from harness.cards import load_experiment
+from harness.errors import RunError, ServiceError, ServiceRefused, ServiceUnreachable
+from harness.protocol import services
+from harness.protocol.services import Service
+from harness.training.service import ServiceAddress
+
+EMBEDDED = ServiceAddress("http://127.0.0.1:9", "embedded", "tml-x")
+URL = "https://example.org"
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """`make(scale)` makes a service; `make.calls` notes what was started, asked and connected."""
+    calls = []
+
+    def noted(name, answer):
+        def call(*arguments):
+            calls.append((name, *(a for a in arguments if isinstance(a, ServiceAddress))))
+            return answer
+
+        return call
+
+    monkeypatch.setattr(services, "start_or_join", noted("start", EMBEDDED))
+    monkeypatch.setattr(services, "probe", noted("probe", None))
+    monkeypatch.setattr(services, "connect", noted("connect", "the SDK's client"))
+    for name in ("TINKER_BASE_URL", "TINKER_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    made = []
+
+    def service(scale="embedded"):
+        made.append(Service(load_experiment(CARD, scale), tmp_path, 1))
+        return made[-1]
+
+    service.calls = calls
+    yield service
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def remote(make, monkeypatch):
+    """`make`, with a service in the environment."""
+    monkeypatch.setenv("TINKER_BASE_URL", URL)
+    monkeypatch.setenv("TINKER_API_KEY", "tml-secret")
+    return make
+
+
+def test_nothing_is_started_before_it_is_needed(make):
+    """A rerun from the store asks only who would serve."""
+    service = make()
+
+    assert service.embedded
+    assert service.identity()["kind"] == "embedded"
+    assert make.calls == []
+
+
+def test_the_embedded_engine_is_started_probed_and_connected_once(make):
+    """Whoever asks for the client again gets the same."""
+    service = make()
+
+    assert service.client() == service.client() == "the SDK's client"
+    assert make.calls == [("start",), ("probe", EMBEDDED), ("connect", EMBEDDED)]
+
+
+@pytest.mark.parametrize("scale", ["embedded", "full"])
+def test_a_service_in_the_environment_trains_at_every_scale(remote, scale):
+    """No engine is started; the key is in no identity."""
+    service = remote(scale)
+    service.client()
+
+    assert not service.embedded
+    assert service.identity() == {"kind": "remote", "base_url": URL}
+    assert [call[0] for call in remote.calls] == ["probe", "connect"]
+    assert remote.calls[0][1].base_url == URL
+
+
+def test_a_scale_that_needs_a_service_says_so(make):
+    """`full` without TINKER_BASE_URL: which variables, or which scale instead."""
+    with pytest.raises(
+        ServiceUnreachable, match=r"scale full needs .* TINKER_BASE_URL and TINKER_API_KEY"
+    ):
+        make("full").client()
+
+
+def test_a_url_without_a_key_is_refused_when_the_run_opens(make, monkeypatch):
+    """Before anything is sampled or started."""
+    monkeypatch.setenv("TINKER_BASE_URL", URL)
+
+    with pytest.raises(ServiceRefused, match="TINKER_API_KEY is not set"):
+        make()
+
+
+def test_work_gives_its_result(make, monkeypatch):
+    """Work runs on the process's own loop, the same each time."""
+    monkeypatch.setattr(services, "watched", lambda work, *_arguments: work)
+    service = make()
+    service.client()
+
+    async def loop():
+        return asyncio.get_running_loop()
+
+    assert service.run(loop()) is service.run(loop())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        tinker.TinkerError("no such\n  checkpoint"),
+        tinker.APIConnectionError(request=None, message="no such\n  checkpoint"),
+    ],
+)
+def test_an_error_of_the_sdk_is_told_in_one_line(make, monkeypatch, error):
+    """The service, the kind of error and what to do; the SDK's own error is its cause."""
+    monkeypatch.setattr(services, "watched", lambda work, *_arguments: work)
+    service = make()
+    service.client()
+
+    async def work():
+        raise error
+
+    with pytest.raises(ServiceError) as caught:
+        service.run(work())
+
+    message = str(caught.value)
+    assert message.startswith(f"service {EMBEDDED.base_url}: {type(error).__name__}: no such check")
+    assert "run again" in message
+    assert "\n" not in message
+    assert caught.value.__cause__ is error
+
+
+def test_the_harness_own_errors_pass_through(make, monkeypatch):
+    """What already names its cure is not dressed up."""
+    monkeypatch.setattr(services, "watched", lambda work, *_arguments: work)
+    service = make()
+    service.client()
+
+    async def work():
+        raise RunError("a reward is nan")
+
+    with pytest.raises(RunError, match=r"^a reward is nan$"):
+        service.run(work())
