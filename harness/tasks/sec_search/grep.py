@@ -1,0 +1,84 @@
+"""Regular expressions over chunks, under limits of time: a pattern comes from a policy.
+
+Only chunks that hold a literal word of the pattern are looked at, best BM25 match first. The
+standard library's `re` can't be stopped, hence the `regex` package.
+"""
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import regex  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+MAX_PATTERN_CHARS = 160
+MAX_LITERAL_WORDS = 8
+CANDIDATES = 5_000
+
+_ESCAPE = re.compile(r"\\(?:[pP]\{[^}]*\}|[gk]<[^>]*>|[xuUN][0-9a-fA-F]{0,8}|.)", re.DOTALL)
+_CLASS = re.compile(r"\[[^\]]*\]")
+_COUNT = re.compile(r"\{[^}]*\}")
+_GROUP_HEAD = re.compile(r"\(\?[^:)]*[:>]?")
+_WORD = re.compile(r"[^\W_]{2,}")
+
+
+class PatternRefused(ValueError):
+    """The pattern is too long, does not compile, holds no literal word, or takes too long."""
+
+
+@dataclass(frozen=True)
+class TimeLimits:
+    """Seconds that a pattern may take in one chunk, and in all of them."""
+
+    chunk: float = 0.05
+    total: float = 2.0
+
+
+def literal_words(pattern: str) -> list[str]:
+    """Up to 8 words that stand in the pattern as they are, longest first.
+
+    Escapes, classes, counts and group heads hold no words of the text: `\\d{4}` gives none.
+    """
+    rest = pattern
+    for part in (_ESCAPE, _CLASS, _COUNT, _GROUP_HEAD):
+        rest = part.sub(" ", rest)
+    words = dict.fromkeys(word.casefold() for word in _WORD.findall(rest))
+    return sorted(words, key=lambda word: (-len(word), word))[:MAX_LITERAL_WORDS]
+
+
+def compiled(pattern: str, case_sensitive: bool) -> "regex.Pattern[str]":
+    """The pattern, ready to search with.
+
+    Raises:
+        PatternRefused: it is empty, longer than 160 characters, or not a regular expression.
+    """
+    if not 1 <= len(pattern) <= MAX_PATTERN_CHARS:
+        raise PatternRefused(f"pattern of {len(pattern)} characters; use 1 to {MAX_PATTERN_CHARS}")
+    flags = regex.VERSION0 if case_sensitive else regex.VERSION0 | regex.IGNORECASE
+    try:
+        return regex.compile(pattern, flags)
+    # the compiler fails in many ways on hostile patterns, and each means the same
+    except (regex.error, ValueError, RecursionError, OverflowError, MemoryError) as error:
+        raise PatternRefused(f"not a regular expression: {str(error)[:120]}") from None
+
+
+def matches(
+    pattern: "regex.Pattern[str]", texts: Iterable[str], limits: TimeLimits
+) -> Iterator[tuple[int, int] | None]:
+    """The span of the first match in each text, or None where there is none.
+
+    Raises:
+        PatternRefused: a limit of time was passed.
+    """
+    deadline = time.monotonic() + limits.total
+    for text in texts:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise PatternRefused(f"took over {limits.total} s in all; use a more telling pattern")
+        try:
+            found = pattern.search(text, timeout=min(limits.chunk, left), concurrent=True)
+        except TimeoutError:
+            raise PatternRefused(
+                f"took over {limits.chunk} s in one chunk; use a simpler pattern"
+            ) from None
+        yield found.span() if found else None
