@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -42,6 +43,8 @@ PREFILL_TOKENS = 4096
 CACHE_STEP = 64
 CACHE_BYTES = 1 << 30
 DRAWS = 256
+QUIET = 0.005
+PATIENCE = 0.04
 STEPS_BETWEEN_STARTS = 4  # requests trickle in; prefilling them one by one costs several times more
 
 FloatArray = npt.NDArray[np.float32]
@@ -133,10 +136,27 @@ class Pool:
 
     def __init__(self) -> None:
         self.waiting: deque[Sampled] = deque()
+        self._first_arrival = self._last_arrival = 0.0
 
     def add(self, request: SampleRequest) -> None:
         """Queue a request; its sequences start in order as rows become free."""
+        now = time.monotonic()
+        if not self.waiting:
+            self._first_arrival = now
+        self._last_arrival = now
         self.waiting.extend(request.sequences)
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which it pays to wait for more requests before starting on these.
+
+        Requests that belong together arrive a few milliseconds apart, and a row costs several times
+        more in a batch of its own than in a full one.
+        """
+        if len(self.waiting) >= MAX_ROWS:
+            return 0.0
+        now = time.monotonic()
+        return min(QUIET - (now - self._last_arrival), PATIENCE - (now - self._first_arrival))
 
     def take(self, room: int) -> list[Sampled]:
         """At most `room` sequences from the front whose prompts share a padded length."""

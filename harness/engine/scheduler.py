@@ -112,9 +112,10 @@ class Scheduler:
                         return
                     can_sample = bool(batches) or any(p.waiting for p in self._pools.values())
                     task = None if trained_last and can_sample else self._next_unit()
-                    if task is not None or can_sample:
+                    patience = self._patience(batches) if task is None and can_sample else 0.0
+                    if patience <= 0 and (task is not None or can_sample):
                         break
-                    self._changed.wait()
+                    self._changed.wait(patience if patience > 0 else None)
                 if task is None:
                     self._open_batches(batches, spare, workers)
             trained_last = task is not None
@@ -122,6 +123,12 @@ class Scheduler:
                 self._run(*task)
             else:
                 self._sample(batches, spare)
+
+    def _patience(self, batches: dict[Snapshot, Batch]) -> float:
+        """Seconds to wait for more requests: none while rows are being sampled; lock held."""
+        if batches:
+            return 0.0
+        return max((pool.patience for pool in self._pools.values() if pool.waiting), default=0.0)
 
     def _next_unit(self) -> tuple[_Lane, str, Unit] | None:
         """A unit that may run now, lanes taking turns; the caller holds the lock."""
