@@ -146,7 +146,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=4096)
-        # inherited by connections; without it every answer waits 40 ms for a delayed acknowledgement
+        # inherited by connections: else each answer waits 40 ms for a delayed acknowledgement
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
