@@ -37,3 +37,19 @@ def experiment_task(experiment: Experiment, runs_dir: Path, data_dir: Path | Non
     if problems:
         raise DataError("\n".join(problems))
     return task
+
+
+def refuse_too_few_prompts(experiment: Experiment, task: Task) -> None:
+    """No prompt is drawn twice, so every arm needs as many as it consumes.
+
+    Raises:
+        DataError: one line for each arm that needs more than the train split has.
+    """
+    problems = [
+        f"arm {arm.name}: {arm.steps} steps of {arm.groups_per_batch} prompts need {arm.prompts}, "
+        f"but the train split has {len(task.train)}; give it more data or fewer steps"
+        for arm in experiment.arms
+        if arm.prompts > len(task.train)
+    ]
+    if problems:
+        raise DataError("\n".join(problems))

@@ -15,7 +15,7 @@ from harness.decisions import Criterion, Outcome, decide, diagnostics
 from harness.errors import CardError
 from harness.protocol import preflights
 from harness.protocol.arms import ArmKeeper
-from harness.protocol.data import experiment_task
+from harness.protocol.data import experiment_task, refuse_too_few_prompts
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun
 from harness.store import RunStore, produce_all
@@ -85,7 +85,9 @@ class CardRun:
 
     @cached_property
     def _task(self) -> Task:
-        return experiment_task(self.experiment, self._runs_dir, self._data_dir)
+        task = experiment_task(self.experiment, self._runs_dir, self._data_dir)
+        refuse_too_few_prompts(self.experiment, task)
+        return task
 
     @cached_property
     def _context(self) -> preflights.Context:

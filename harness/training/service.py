@@ -102,11 +102,25 @@ def connect(address: ServiceAddress) -> tinker.ServiceClient:
 
 
 def end_background_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Stop a loop that runs in another thread; wait END_SECONDS at most for it."""
-    loop.call_soon_threadsafe(loop.stop)
+    """Stop a loop that runs in another thread, and close it; wait END_SECONDS at most.
+
+    Its tasks are cancelled first: what is left pending or open complains as the interpreter ends.
+    """
+    if loop.is_running():
+        asyncio.run_coroutine_threadsafe(_stop(loop), loop)
     deadline = time.monotonic() + END_SECONDS
     while loop.is_running() and time.monotonic() < deadline:
         time.sleep(0.01)
+    if not loop.is_running():
+        loop.close()
+
+
+async def _stop(loop: asyncio.AbstractEventLoop) -> None:
+    if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=END_SECONDS / 2)
+    loop.stop()
 
 
 def _keep_loopback_from_proxies() -> None:

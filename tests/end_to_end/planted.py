@@ -28,8 +28,11 @@ MARKER = "HARNESS_TEST_MARKER"
 def pytest_runtest_setup() -> None:
     """Plant once in each process that runs items."""
     name = os.environ.pop(PLANT, "")
-    if name:
-        PLANTS[name]()
+    try:
+        if name:
+            PLANTS[name]()
+    except Exception as error:
+        pytest.exit(f"{name} can't be planted: {error!r}", returncode=4)
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,12 @@ class Sabotage:
 def kernel_uniform() -> None:
     """Every other prompt weighs the same, whatever its text."""
     from harness.methods import kernels
-    from harness.training.estimators import Estimator
 
-    replace(Estimator, "weights", lambda _, problems: kernels.uniform_loo_weights(len(problems)))
+    replace(
+        kernels,
+        "softmax_loo_weights",
+        lambda similarity_P_P, _: kernels.uniform_loo_weights(len(similarity_P_P)),
+    )
 
 
 def kernel_tau_huge() -> None:
@@ -100,13 +106,21 @@ def nan_reward() -> None:
 
 
 def full_disk() -> None:
-    """From a moment on no file of this process may grow beyond 1,000 bytes."""
+    """From a moment on no record may grow beyond 1,000 bytes."""
+    from harness.store import files
 
-    def fill() -> None:
-        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    original = files.write_atomic
+
+    def limited(path: Path, data: bytes, **options: bool) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        # the kernel's own refusal, in a file that this process writes
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        try:
+            original(path, data, **options)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    at_the_moment(before=fill)
+    at_the_moment(before=lambda: replace(files, "write_atomic", limited))
 
 
 def mark() -> None:

@@ -131,7 +131,6 @@ def start(
     runs: Path,
     environ: Mapping[str, str] | None = None,
     project: Path = ROOT,
-    junit: bool = True,
 ) -> Session:
     """Start pytest on the experiment.
 
@@ -142,14 +141,13 @@ def start(
         runs: the runs-dir.
         environ: added to a clean environment.
         project: the project that it runs in.
-        junit: whether a JUnit file is asked for.
     """
     folder.mkdir(parents=True, exist_ok=True)
     mark = f"canary-{uuid.uuid4().hex}"
     command = [sys.executable, "-m", "pytest", f"experiments/{EXPERIMENT}"]
     command += ["--scale", str(scale), "--runs-dir", str(runs), "-p", "no:cacheprovider"]
-    command += ["--verdict-json", str(folder / "verdict.json"), *arguments]
-    command += [f"--junitxml={folder / 'junit.xml'}"] if junit else []
+    command += ["--verdict-json", str(folder / "verdict.json")]
+    command += [f"--junitxml={folder / 'junit.xml'}", *arguments]
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
             command,

@@ -1,0 +1,151 @@
+"""A service that the user names: used as it is, or refused in one line. Keys are never shown."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import pytest
+import stored
+from mini import CARD, mini_scale, write_scale
+from sessions import assert_one_line, clean_environment, run, start
+
+from harness.embedded import MODEL_DIR, MODEL_NAME
+
+KEY = "tml-a-key-that-nobody-may-see"
+SERVED = ("-m", "preflight", "-k", "restoration")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that somebody else started."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    """An engine that asks for a key."""
+    folder = tmp_path_factory.mktemp("service")
+    command = [sys.executable, "-m", "harness.engine", "--base-model", str(MODEL_DIR)]
+    command += ["--model-name", MODEL_NAME, "--state", str(folder / "state")]
+    command += ["--api-key-env", "SERVICE_KEY", "--exit-with", str(os.getpid())]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            command,
+            env={**clean_environment(), "SERVICE_KEY": KEY},
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    with process:
+        url = process.stdout.readline().strip()
+        assert url.startswith("http://127.0.0.1:"), (folder / "log").read_text()
+        yield Engine(url, process)
+        process.terminate()
+
+
+@pytest.fixture(scope="module")
+def mini(tmp_path_factory):
+    """The mini scale's file."""
+    return write_scale(tmp_path_factory.mktemp("scale") / "mini.json", mini_scale())
+
+
+def assert_shows_no_key(session, key):
+    """The key is in no file that the session wrote, its output included."""
+    files = (*session.folder.rglob("*"), *session.runs.rglob("*"))
+    assert not [path for path in files if path.is_file() and key.encode() in path.read_bytes()]
+
+
+class TestServiceOfTheUser:
+    def test_is_used_and_no_engine_is_started(self, engine, mini, undisturbed, tmp_path):
+        """With TINKER_BASE_URL the same file runs there, to the same tokens and rows."""
+        session = run(
+            tmp_path / "session", scale=mini, runs=tmp_path / "runs",
+            environ={"TINKER_BASE_URL": engine.url, "TINKER_API_KEY": KEY},
+        )  # fmt: skip
+
+        assert session.exit == undisturbed.exit, session.tail
+        assert session.verdict["experiment"] == CARD
+        assert not (session.runs / "engine").exists()
+        assert stored.training(session.runs) == stored.training(undisturbed.runs)
+        assert stored.rows(session.runs) == stored.rows(undisturbed.runs)
+        assert_shows_no_key(session, KEY)
+        session.end_of_processes()
+        assert engine.process.poll() is None
+
+
+class TestRefusals:
+    def test_of_a_service_that_never_answers_come_within_15_seconds(self, mini, tmp_path):
+        """A port that accepts and says nothing is given up, with what to do."""
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            session = start(
+                tmp_path / "session", *SERVED, scale=mini, runs=tmp_path / "runs",
+                environ={"TINKER_BASE_URL": url, "TINKER_API_KEY": KEY},
+            )  # fmt: skip
+            silent.settimeout(60)
+            connection, _ = silent.accept()
+            asked = time.monotonic()
+            session.wait(60)
+            seconds = time.monotonic() - asked
+            connection.close()
+
+        assert_one_line(session, f"ServiceUnreachable: service {url}", "TINKER_BASE_URL")
+        assert seconds < 15 + 2
+        assert session.verdict["verdict"] == "INVALID"
+        assert_shows_no_key(session, KEY)
+
+    def test_of_a_closed_port_come_at_once(self, mini, tmp_path):
+        """Nothing listens: one line, without the SDK's minutes of retries."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            url = f"http://127.0.0.1:{server.getsockname()[1]}"
+
+        session = run(
+            tmp_path / "session", *SERVED, scale=mini, runs=tmp_path / "runs",
+            environ={"TINKER_BASE_URL": url, "TINKER_API_KEY": KEY},
+        )  # fmt: skip
+
+        assert_one_line(session, f"ServiceUnreachable: service {url}", "TINKER_BASE_URL")
+        assert session.seconds < 15
+        assert session.verdict["verdict"] == "INVALID"
+
+    def test_of_a_wrong_key_show_no_key(self, engine, mini, tmp_path):
+        """The service says 401: the line names the variable, and neither key appears anywhere."""
+        wrong = "tml-another-key-that-nobody-may-see"
+
+        session = run(
+            tmp_path / "session", *SERVED, scale=mini, runs=tmp_path / "runs",
+            environ={"TINKER_BASE_URL": engine.url, "TINKER_API_KEY": wrong},
+        )  # fmt: skip
+
+        assert_one_line(session, "ServiceRefused", "401", "TINKER_API_KEY")
+        assert session.verdict["verdict"] == "INVALID"
+        assert_shows_no_key(session, wrong)
+
+    def test_of_no_key_name_the_variable(self, mini, tmp_path):
+        """An address without a key is refused before anything is asked."""
+        session = run(
+            tmp_path / "session", *SERVED, scale=mini, runs=tmp_path / "runs",
+            environ={"TINKER_BASE_URL": "http://127.0.0.1:9"},
+        )  # fmt: skip
+
+        assert_one_line(session, "ServiceRefused", "TINKER_API_KEY is not set")
+        assert session.verdict["verdict"] == "INVALID"
+
+    def test_of_a_model_that_is_not_served_name_those_that_are(self, engine, tmp_path):
+        """The line holds the model that the card wants and those that the service has."""
+        scale = mini_scale(lambda card: card.update(base_model="other/model"))
+
+        session = run(
+            tmp_path / "session", *SERVED,
+            scale=write_scale(tmp_path / "scale.json", scale), runs=tmp_path / "runs",
+            environ={"TINKER_BASE_URL": engine.url, "TINKER_API_KEY": KEY},
+        )  # fmt: skip
+
+        assert_one_line(session, "does not serve 'other/model'", MODEL_NAME)
+        assert session.verdict["verdict"] == "INVALID"
+        assert_shows_no_key(session, KEY)
