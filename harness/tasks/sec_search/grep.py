@@ -15,11 +15,12 @@ MAX_PATTERN_CHARS = 160
 MAX_LITERAL_WORDS = 8
 CANDIDATES = 5_000
 
-_ESCAPE = re.compile(r"\\(?:[pP]\{[^}]*\}|[gk]<[^>]*>|[xuUN][0-9a-fA-F]{0,8}|.)", re.DOTALL)
-_CLASS = re.compile(r"\[[^\]]*\]")
+_BETWEEN_WORDS = re.compile(r"\\[sSbBWDAZntrf]|\\[^\w]", re.DOTALL)
+_GROUP_HEAD = re.compile(r"\(\?(?:P?<\w*>|[^:)]*:)?")
+# what stands for a letter that the pattern leaves open, so that no whole word is known there
+_OPEN = re.compile(r"\\(?:[pP]\{[^}]*\}|.)|\[[^\]]*\]|\w(?:[?*]|\{[^}]*\})", re.DOTALL)
 _COUNT = re.compile(r"\{[^}]*\}")
-_GROUP_HEAD = re.compile(r"\(\?[^:)]*[:>]?")
-_WORD = re.compile(r"[^\W_]{2,}")
+_WORD = re.compile(r"\w{2,}")
 
 
 class PatternRefused(ValueError):
@@ -35,14 +36,14 @@ class TimeLimits:
 
 
 def literal_words(pattern: str) -> list[str]:
-    """Up to 8 words that stand in the pattern as they are, longest first.
+    """Up to 8 whole words that stand in the pattern as they are, longest first.
 
-    Escapes, classes, counts and group heads hold no words of the text: `\\d{4}` gives none.
+    `20\\d\\d` and `[Tt]acoma` hold none, since the index knows whole words only.
     """
-    rest = pattern
-    for part in (_ESCAPE, _CLASS, _COUNT, _GROUP_HEAD):
-        rest = part.sub(" ", rest)
-    words = dict.fromkeys(word.casefold() for word in _WORD.findall(rest))
+    rest = _BETWEEN_WORDS.sub(" ", pattern)
+    rest = _GROUP_HEAD.sub(" ", rest)
+    rest = _COUNT.sub(" ", _OPEN.sub("_", rest))
+    words = dict.fromkeys(w.casefold() for w in _WORD.findall(rest) if "_" not in w)
     return sorted(words, key=lambda word: (-len(word), word))[:MAX_LITERAL_WORDS]
 
 

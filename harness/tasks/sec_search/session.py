@@ -20,7 +20,6 @@ from harness.tasks.sec_search.grep import (
     matches,
 )
 from harness.tasks.sec_search.index import Hit, Retriever, words_of
-from harness.tasks.sec_search.records import Chunk
 
 Reply = dict[str, JsonValue]
 
@@ -45,8 +44,9 @@ class SessionLimits:
 
 
 class SearchSession:
-    """State of one trajectory: `encountered` and `curated` ids in order, `finished`, `counts`.
+    """State of one trajectory: what was met and curated, `finished`, and `counts`.
 
+    `encountered` has the titles of the chunks that were met, by id, in the order of first sight.
     `counts` has the number of calls by name, `errors`, and `invalid_curations` (ids that were
     curated without having been met).
     """
@@ -54,7 +54,7 @@ class SearchSession:
     def __init__(self, retriever: Retriever, limits: SessionLimits | None = None) -> None:
         self._retriever = retriever
         self.limits = limits or SessionLimits()
-        self.encountered: dict[str, None] = {}
+        self.encountered: dict[str, str] = {}
         self.curated: list[str] = []
         self.finished = False
         self.counts: Counter[str] = Counter()
@@ -72,7 +72,7 @@ class SearchSession:
             return self._error("empty_query", "the query holds no word; use words of the text")
         hits = list(self._retriever.search(words, min(asked, self.limits.max_k)))
         results = [self._result(hit, snippet_start(hit.chunk.text, words)) for hit in hits]
-        return self._found({"query": query[:SHOWN_CHARS]}, results)
+        return self._found({"query": shown(query)}, results)
 
     def grep(self, pattern: str, case_sensitive: bool = False, k: int | None = None) -> Reply:
         """The chunks whose title or text match a regular expression, best BM25 match first.
@@ -98,7 +98,7 @@ class SearchSession:
                     break
         except PatternRefused as error:
             return self._error("bad_pattern", str(error))
-        return self._found({"pattern": pattern[:SHOWN_CHARS]}, results)
+        return self._found({"pattern": shown(pattern)}, results)
 
     def read(self, document_id: str) -> Reply:
         """The text of a chunk that was met, up to `read_chars` characters."""
@@ -151,10 +151,6 @@ class SearchSession:
         self.finished = True
         return {"accepted": True, "curated_count": len(self.curated)}
 
-    def look_up(self, document_id: str) -> Chunk | None:
-        """A chunk that was met, without counting as a call."""
-        return self._retriever.get(document_id) if document_id in self.encountered else None
-
     def _result(self, hit: Hit, start: int) -> Reply:
         chunk, width = hit.chunk, self.limits.snippet_chars
         start = max(0, min(start, len(chunk.text) - width))
@@ -168,7 +164,7 @@ class SearchSession:
     def _found(self, asked: Reply, results: Sequence[JsonValue]) -> Reply:
         for result in results:
             if isinstance(result, dict):
-                self.encountered.setdefault(str(result["document_id"]))
+                self.encountered.setdefault(str(result["document_id"]), str(result["title"]))
         return {
             **asked,
             "count": len(results),
@@ -202,5 +198,6 @@ def snippet_start(text: str, words: Sequence[str]) -> int:
 
 
 def shown(text: str) -> str:
-    """What the policy wrote, cut to 80 characters."""
-    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
+    """What the policy wrote, cut to 80 characters, without what can't be encoded."""
+    cut = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
+    return cut.encode("utf-8", "replace").decode("utf-8")
