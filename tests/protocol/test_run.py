@@ -1,5 +1,4 @@
 import dataclasses
-import os
 
 import pytest
 from service_doubles import CARD, GRPO, GS1, PILOT, STEPS

@@ -8,8 +8,6 @@ from harness.cards.card import Schedule
 from harness.cards.registration import ArmSpec, EvaluationSpec, TrainingSpec
 from harness.store import content_key
 from harness.training.identity import (
-    RUNTIME_ARM_FIELDS,
-    RUNTIME_FIELDS,
     arm_parts,
     base_parts,
     evaluation_parts,
@@ -52,10 +50,12 @@ ARM = {
 }
 EVALUATION = {"max_tokens": 17, "temperature": 0.5, "answer": "boxed"}
 
+RUNTIME = {"pilot_steps", "checkpoint_every", "role"}
+
 NOT_CLASSED = (
     "{model}.{names} is not classed. Either it changes what is computed: give it another value in "
     "the table of this test, and stored results will be made anew when it changes. Or it does not: "
-    "list it in harness/training/identity.py as a runtime field, and in the table too."
+    "list it as a runtime field in harness/training/identity.py, and in RUNTIME and the table here."
 )
 
 
@@ -120,16 +120,14 @@ def test_training_fields_decide_an_arms_key_unless_runtime(small, field):
     changed = with_training(small, **{field: TRAINING[field]})
 
     assert changed.registration.training != small.registration.training
-    assert (arm_key(changed) == arm_key(small)) is (field in RUNTIME_FIELDS)
+    assert (arm_key(changed) == arm_key(small)) is (field in RUNTIME)
 
 
 @pytest.mark.parametrize("field", sorted(ARM))
 def test_arm_fields_decide_its_key_unless_runtime(small, field):
     """All of Arm but its role retrains; the name is in the seeds of its rollouts."""
     assert getattr(small.arm(GS1), field) != ARM[field]
-    assert (arm_key(small, **{field: ARM[field]}) == arm_key(small)) is (
-        field in RUNTIME_ARM_FIELDS
-    )
+    assert (arm_key(small, **{field: ARM[field]}) == arm_key(small)) is (field in RUNTIME)
 
 
 @pytest.mark.parametrize("beta", ["beta1", "beta2", "eps", "weight_decay", "grad_clip_norm"])

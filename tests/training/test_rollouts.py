@@ -207,7 +207,7 @@ def test_the_first_failure_ends_what_is_under_way(renderer, words, small):
         with pytest.raises(ValueError, match="refused"):
             await sample_step(Failing(), renderer, small.arm(GS1), 0, prompts)
         await asyncio.sleep(0.01)
+        # before the loop ends, which would cancel whatever is left
+        assert ended == ["failed", "cancelled", "cancelled"]
 
     asyncio.run(run())
-
-    assert ended == ["failed", "cancelled", "cancelled"]
