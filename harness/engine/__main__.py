@@ -24,6 +24,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from harness.errors import HarnessError
+from harness.processes import alive, lease_holders
 
 log = logging.getLogger("harness.engine")
 
@@ -68,7 +69,9 @@ def _parser() -> argparse.ArgumentParser:
         "--api-key-env", metavar="NAME", help="environment variable holding the key to ask for"
     )
     parser.add_argument(
-        "--exit-with", type=int, metavar="PID", help="end when this process has ended"
+        "--exit-with",
+        metavar="PID|DIR",
+        help="end when this process, or every process with a file of its pid in DIR, has ended",
     )
     return parser
 
@@ -155,34 +158,22 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def _end_with(pid: int) -> None:
-    """End this process within a second or so after `pid` has ended."""
+def _end_with(needed_by: str) -> None:
+    """End this process within a second or so after those who need it have ended."""
+    holders = Path(needed_by)
+
+    def needed() -> bool:
+        return alive(int(needed_by)) if needed_by.isdigit() else bool(lease_holders(holders))
 
     def watch() -> None:
-        while _alive(pid):
+        while needed():
             time.sleep(0.5)
-        log.info("process %d has ended; so does the engine", pid)
+        log.info("nobody of %s runs any more; so the engine ends", needed_by)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(3)
         os._exit(0)
 
     threading.Thread(target=watch, name="exit-with", daemon=True).start()
-
-
-def _alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended but is not yet reaped does not."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        return status != "Z"
-    except OSError:
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return not Path("/proc").is_dir()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The embedded engine as a process of its own, shared by all workers of a run.
 
-The first worker that needs it starts it, under a lock; the others find its address. It ends itself
-when the controlling pytest process is gone, however that ended. Checkpoints live in its state
-folder and outlive it.
+The first worker that needs it starts it, under a lock; the others find its address. Every pytest
+run that uses it holds a lease; it ends itself when none of them runs any more, however they ended.
+Checkpoints live in its state folder and outlive it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ import httpx
 import orjson
 
 from harness.errors import ServiceDied, ServiceUnreachable
+from harness.processes import lease_holders, take_lease
 from harness.store.files import write_atomic
 from harness.training.service import EMBEDDED_KEY, ServiceAddress
 
 START_SECONDS = 60.0
 WATCH_SECONDS = 1.0
+ENDING_SECONDS = 2.0
+LEASES = "leases"
 
 T = TypeVar("T")
 
@@ -39,19 +42,22 @@ def start_or_join(
     """The address of the running engine of this folder, started if there is none.
 
     Args:
-        folder: holds `address.json`, `engine.log`, the lock and the engine's state.
+        folder: holds `address.json`, `engine.log`, the lock, the leases and the engine's state.
         model_dir: the base model's folder.
         model_name: the name under which it is served.
-        controller: the process whose end ends the engine.
+        controller: the pytest process that needs the engine until it ends.
 
     Raises:
         ServiceUnreachable: it did not serve within START_SECONDS; its log's last line is quoted.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / "start.lock", fallback_to_soft=False):
-        url = _running(folder)
+        others = lease_holders(folder / LEASES)
+        take_lease(folder / LEASES, controller)
+        # without a lease an engine may be about to end: it is given the time to see this one
+        url = _running(folder) if others else _outlasting(folder)
         if url is None:
-            url = _start(folder, model_dir, model_name, controller)
+            url = _start(folder, model_dir, model_name)
     return ServiceAddress(url, "embedded", EMBEDDED_KEY)
 
 
@@ -104,10 +110,17 @@ def _running(folder: Path) -> str | None:
         return None
 
 
-def _start(folder: Path, model_dir: Path, model_name: str, controller: int) -> str:
+def _outlasting(folder: Path) -> str | None:
+    if _running(folder) is None:
+        return None
+    time.sleep(ENDING_SECONDS)
+    return _running(folder)
+
+
+def _start(folder: Path, model_dir: Path, model_name: str) -> str:
     command = [sys.executable, "-m", "harness.engine"]
     command += ["--base-model", str(model_dir), "--model-name", model_name]
-    command += ["--state", str(folder / "state"), "--exit-with", str(controller)]
+    command += ["--state", str(folder / "state"), "--exit-with", str(folder / LEASES)]
     log = folder / "engine.log"
     output = folder / f"stdout-{os.getpid()}"
     with log.open("ab") as errors, output.open("wb") as stdout:

@@ -14,6 +14,8 @@ import tinker
 from engine_process import Engine, launch
 from tinker import types
 
+from harness.processes import take_lease
+
 # the SDK leaves its sockets to the garbage collector
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <(socket|function _SelectorTransport)"
@@ -134,6 +136,26 @@ def test_it_ends_with_the_process_it_was_told_to_watch(model_folder: Path, tmp_p
         assert process.stdout.readline().startswith("http://")
         watched.kill()
         watched.wait()
+        assert process.wait(timeout=4) == 0
+
+
+def test_it_ends_with_the_last_of_those_who_need_it(model_folder: Path, tmp_path: Path) -> None:
+    """A lease of another run keeps it serving; it ends when nobody holds one any more."""
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    first, second = (subprocess.Popen(sleep) for _ in range(2))
+    leases = tmp_path / "leases"
+    for holder in (first, second):
+        take_lease(leases, holder.pid)
+    process = launch(model_folder, tmp_path / "state", "--exit-with", str(leases))
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline().startswith("http://")
+        first.kill()
+        first.wait()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=1.5)
+        second.kill()
+        second.wait()
         assert process.wait(timeout=4) == 0
 
 
