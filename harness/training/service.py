@@ -9,6 +9,7 @@ import asyncio
 import atexit
 import os
 import time
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -97,22 +98,23 @@ def connect(address: ServiceAddress) -> tinker.ServiceClient:
 
     client = tinker.ServiceClient(base_url=address.base_url, api_key=address.api_key)
     # its daemon thread may be inside native code when the interpreter goes, which then aborts
-    atexit.register(end_background_loop, client.holder.get_loop())
+    atexit.register(_leave_quietly, client.holder.get_loop())
     return client
 
 
 def end_background_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Stop a loop that runs in another thread, and close it; wait END_SECONDS at most.
-
-    Its tasks are cancelled first: what is left pending or open complains as the interpreter ends.
-    """
+    """Cancel what a loop in another thread does, and stop it; wait END_SECONDS at most for it."""
     if loop.is_running():
         asyncio.run_coroutine_threadsafe(_stop(loop), loop)
     deadline = time.monotonic() + END_SECONDS
     while loop.is_running() and time.monotonic() < deadline:
         time.sleep(0.01)
-    if not loop.is_running():
-        loop.close()
+
+
+def _leave_quietly(loop: asyncio.AbstractEventLoop) -> None:
+    end_background_loop(loop)
+    # the SDK uses its loop to the last, so it can't be closed, and would be warned of as unclosed
+    warnings.simplefilter("ignore")
 
 
 async def _stop(loop: asyncio.AbstractEventLoop) -> None:
