@@ -31,7 +31,7 @@ from harness.training.datums import step_data
 # exact in single precision, which datums are sent in
 ADVANTAGE = st.integers(-16, 16).map(lambda eighths: eighths / 8)
 WORDS = st.sampled_from(
-    ["term", "loan", "amount", "chairman", "plant", "é", "世", "<|im_end|>", "</tool_response>"]
+    ["term", "loan", "amount", "chairman", "plant", "é", "世", "<think>", "</tool_response>"]
 )
 TEXT = st.lists(WORDS, min_size=1, max_size=5).map(" ".join)
 JSON_REPLY = st.one_of(
