@@ -21,7 +21,7 @@ from harness.errors import ServiceRefused, ServiceUnreachable
 if TYPE_CHECKING:
     import tinker
 
-PROBE_SECONDS = 15.0
+PROBE_SECONDS = 10.0
 END_SECONDS = 2.0
 EMBEDDED_KEY = "tml-embedded-engine-needs-no-key"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -115,6 +115,8 @@ def _leave_quietly(loop: asyncio.AbstractEventLoop) -> None:
     end_background_loop(loop)
     # the SDK uses its loop to the last, so it can't be closed, and would be warned of as unclosed
     warnings.simplefilter("ignore")
+    # finalisers go by the filters that the last warning met, which may have been pytest's
+    warnings.warn("the interpreter ends", stacklevel=1)
 
 
 async def _stop(loop: asyncio.AbstractEventLoop) -> None:

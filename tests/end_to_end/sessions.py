@@ -35,7 +35,7 @@ class Session:
     started: float
     seconds: float = 0.0
 
-    def wait(self, timeout: float = 120) -> "Session":
+    def wait(self, timeout: float = 300) -> "Session":
         """Wait until it has ended."""
         try:
             self.process.wait(timeout)
@@ -58,7 +58,7 @@ class Session:
             self.process.kill()
         self.process.wait(10)
 
-    def reached(self, path: Path, timeout: float = 60) -> None:
+    def reached(self, path: Path, timeout: float = 200) -> None:
         """Wait until a file is there."""
         deadline = time.monotonic() + timeout
         while not path.exists():
@@ -115,7 +115,7 @@ class Session:
         pid: int = json.loads((self.runs / "engine" / "address.json").read_text())["pid"]
         return pid
 
-    def end_of_processes(self, timeout: float = 5) -> float:
+    def end_of_processes(self, timeout: float = 10) -> float:
         """Seconds until no process of this session is left."""
         started = time.monotonic()
         while left := self.processes():

@@ -85,30 +85,31 @@ class TestCard:
         assert session.verdict["verdict"] == "INVALID"
 
 
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory):
+    """A folder with generated files of the registered size."""
+    folder = tmp_path_factory.mktemp("splits")
+    write_splits(folder)
+    return folder
+
+
+def on_generated_files(splits):
+    """The scale of the registered card on the generated files, whose hashes it pins."""
+    pins = {
+        f"{split}_sha256": hashlib.sha256((splits / f"{split}.jsonl").read_bytes()).hexdigest()
+        for split in ("train", "test")
+    }
+    changes = [{"pointer": "/registration/data", "reason": "Generated."}]
+    return {
+        "name": "generated", "claims": "nothing", "service": "remote", "data": "gsm8k",
+        "changes": changes, "patch": {"registration": {"data": pins}},
+    }  # fmt: skip
+
+
 class TestData:
-    @pytest.fixture(scope="class")
-    def splits(self, tmp_path_factory):
-        """A folder with generated files of the registered size."""
-        folder = tmp_path_factory.mktemp("splits")
-        write_splits(folder)
-        return folder
-
-    @staticmethod
-    def generated(splits):
-        """The registered card on the generated files, whose hashes the scale pins."""
-        pins = {
-            f"{split}_sha256": hashlib.sha256((splits / f"{split}.jsonl").read_bytes()).hexdigest()
-            for split in ("train", "test")
-        }
-        changes = [{"pointer": "/registration/data", "reason": "Generated."}]
-        return {
-            "name": "generated", "claims": "nothing", "service": "remote", "data": "gsm8k",
-            "changes": changes, "patch": {"registration": {"data": pins}},
-        }  # fmt: skip
-
     def test_is_examined_without_any_service(self, splits, tmp_path):
         """Forecast and audit of a remote scale need its data only, and report their figures."""
-        scale = write_scale(tmp_path / "scale.json", self.generated(splits))
+        scale = write_scale(tmp_path / "scale.json", on_generated_files(splits))
 
         session = run(
             tmp_path / "session", *FORECAST, "--gsm8k-dir", str(splits),

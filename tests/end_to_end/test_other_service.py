@@ -87,15 +87,15 @@ class TestRefusals:
                 tmp_path / "session", *SERVED, scale=mini, runs=tmp_path / "runs",
                 environ={"TINKER_BASE_URL": url, "TINKER_API_KEY": KEY},
             )  # fmt: skip
-            silent.settimeout(60)
+            silent.settimeout(120)
             connection, _ = silent.accept()
             asked = time.monotonic()
-            session.wait(60)
+            session.wait(120)
             seconds = time.monotonic() - asked
             connection.close()
 
         assert_one_line(session, f"ServiceUnreachable: service {url}", "TINKER_BASE_URL")
-        assert seconds < 15 + 2
+        assert seconds < 15
         assert session.verdict["verdict"] == "INVALID"
         assert_shows_no_key(session, KEY)
 
