@@ -60,9 +60,27 @@ def pilot_noise_ratio(rewards_P: ArrayLike, weights_P_P: ArrayLike) -> PilotNois
         RunError: a reward or a weight is NaN or infinite.
         StatisticsError: shapes differ, P < 2, or the weights are not leave-one-out weights.
     """
+    return executed_noise(rewards_P, gs1(rewards_P, weights_P_P))
+
+
+def executed_noise(rewards_P: ArrayLike, advantages_P: ArrayLike) -> PilotNoise:
+    """The same from the advantages that were trained on, r - b, without the weights behind them.
+
+    Args:
+        rewards_P: shape (P,).
+        advantages_P: shape (P,), reward minus the kernel baseline.
+
+    Raises:
+        RunError: a reward or an advantage is NaN or infinite.
+        StatisticsError: the shapes differ, or P < 2.
+    """
+    uniform_P, kernel_P = uniform_loo(rewards_P), finite(advantages_P, "advantage", 1)
+    if kernel_P.shape != uniform_P.shape:
+        raise StatisticsError(
+            f"{kernel_P.size} advantages for {uniform_P.size} rewards; give one a rollout"
+        )
     return PilotNoise(
-        uniform=float(np.square(uniform_loo(rewards_P)).mean()),
-        kernel=float(np.square(gs1(rewards_P, weights_P_P)).mean()),
+        uniform=float(np.square(uniform_P).mean()), kernel=float(np.square(kernel_P).mean())
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from harness.cards import Arm, Experiment
 from harness.checks.pilot import Pilot
 from harness.errors import RunError
-from harness.methods.beff import PilotNoise, pilot_noise_ratio
+from harness.methods.beff import PilotNoise, executed_noise
 from harness.protocol.budget import Clock, read_clock, refuse_overspending, wall_seconds
 from harness.protocol.progress import progress_folder, write_progress
 from harness.protocol.services import Service
@@ -84,21 +84,18 @@ class ArmKeeper:
 
     def pilot_notes(self) -> tuple[str, ...]:
         """B_eff of the uniform and of the kernel baseline on the pilot's rollouts."""
-        from harness.training.estimators import estimator
-
-        notes = []
-        train = self.task().train
         steps = self.experiment.registration.training.pilot_steps
+        notes = []
         for arm in self.experiment.arms:
             if arm.estimator != "gs1":
                 continue
-            weigh = estimator(arm, [problem.question for problem in train]).weights
-            assert weigh is not None, "gs1 weighs the other prompts"
-            noises = []
-            for record in _records(self.entry(arm), steps):
-                prompts = [train[group["prompt"]] for group in record["groups"]]
-                rewards_P = [group["rewards_G"][0] for group in record["groups"]]
-                noises.append(pilot_noise_ratio(rewards_P, weigh(prompts)))
+            noises = [
+                executed_noise(
+                    [group["rewards_G"][0] for group in record["groups"]],
+                    [group["advantages_G"][0] for group in record["groups"]],
+                )
+                for record in _records(self.entry(arm), steps)
+            ]
             notes.append(
                 f"B_eff (ours, diagnostic) of {arm.name} on {len(noises)} pilot steps: "
                 f"V(uniform leave-one-out) / V(kernel) = {_ratio(noises):.4f}, "

@@ -100,7 +100,7 @@ async def watched(work: Awaitable[T], address: ServiceAddress, folder: Path) -> 
 def _running(folder: Path) -> str | None:
     try:
         url = str(orjson.loads((folder / "address.json").read_bytes())["url"])
-    except (OSError, orjson.JSONDecodeError, KeyError):
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
         return None
     try:
         # another program may listen on a port that an earlier engine had

@@ -7,6 +7,7 @@ from harness.errors import RunError, StatisticsError
 from harness.methods import gs1, rloo, softmax_loo_weights, uniform_loo, uniform_loo_weights
 from harness.methods.beff import (
     equivalent_group,
+    executed_noise,
     noise,
     oracle_noise,
     oracle_score_noise,
@@ -113,3 +114,18 @@ def test_nan_reward_in_a_pool_is_named():
     """A NaN in a pool of saved rollouts is an error with its prompt and rollout."""
     with pytest.raises(RunError, match=r"reward at position \(1, 0\) is nan"):
         oracle_noise([[0.0, 1.0], [float("nan"), 1.0]])
+
+
+def test_executed_noise_needs_no_weights():
+    """What was trained on gives the same figures as the weights behind it."""
+    rewards_P, weights_P_P = [1.0, 0.0, 1.0, 0.0], uniform_loo_weights(4)
+
+    executed = executed_noise(rewards_P, gs1(rewards_P, weights_P_P))
+
+    assert pilot_noise_ratio(rewards_P, weights_P_P) == executed
+
+
+def test_executed_noise_takes_one_advantage_a_rollout():
+    """A missing advantage is refused, not broadcast."""
+    with pytest.raises(StatisticsError, match="1 advantages for 2 rewards"):
+        executed_noise([1.0, 0.0], [0.5])

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import regex  # type: ignore[import-untyped]  # its stubs are a package of their own
+import regex
 
 MAX_PATTERN_CHARS = 160
 MAX_LITERAL_WORDS = 8
