@@ -23,7 +23,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.tasks.sec_search.index import Retriever, words_of
+from harness.tasks.sec_search.index import MAX_QUERY_WORDS, Retriever, words_of
 from harness.tasks.sec_search.session import Reply, SearchSession
 
 VERBS = "sgrcdf"
@@ -67,11 +67,20 @@ def parse_call(text: str) -> CompactCall | str:
 
 
 def question_slots(text: str, retriever: Retriever) -> tuple[tuple[str, ...], ...]:
-    """The rarest words of each sentence that the corpus holds, up to 3, rarest first."""
+    """The rarest words of each sentence, up to 3, rarest first.
+
+    Words that the corpus does not hold, or that more than an eighth of it holds, tell nothing; a
+    sentence of such words has an empty slot.
+    """
+
+    def telling(sentence: str) -> list[str]:
+        words = words_of(sentence)
+        return [word for word in words if 0 < 8 * retriever.document_count(word) <= retriever.size]
+
     sentences = _SENTENCE_END.split(text)[:MAX_SLOTS]
-    everything = retriever.size * SLOT_WORDS
+    everything = retriever.size * MAX_QUERY_WORDS
     return tuple(
-        tuple(retriever.rarest(words_of(sentence), everything)[:SLOT_WORDS])
+        tuple(retriever.rarest(telling(sentence), everything)[:SLOT_WORDS])
         for sentence in sentences
     )
 

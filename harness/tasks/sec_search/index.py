@@ -20,7 +20,7 @@ from harness.tasks.sec_search.records import Chunk
 
 TITLE_WEIGHT, TEXT_WEIGHT = 2.0, 1.0
 MAX_QUERY_WORDS = 64
-MAX_ROWS = 5_000
+MAX_ROWS = 8_000
 _TOKENIZE = "tokenize='porter unicode61 remove_diacritics 2'"
 _APPLICATION_ID = 0x5EC5EA2C
 _WORD = re.compile(r"[^\W_]+")
