@@ -1,6 +1,5 @@
 """The mini scale: the committed embedded scale, smaller, so that a run takes seconds."""
 
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -58,10 +57,3 @@ def write_scale(path: Path, scale: Document) -> Path:
 def arm_of(card: Document, name: str) -> Document:
     """One arm of a card."""
     return next(arm for arm in card["arms"] if arm["name"] == name)
-
-
-def changed(document: Document, change: Callable[[Document], object]) -> Document:
-    """A changed copy."""
-    copied = copy.deepcopy(document)
-    change(copied)
-    return copied

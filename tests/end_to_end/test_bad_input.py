@@ -183,7 +183,7 @@ class TestRun:
         assert "step 0, train item" in line
         assert session.exit == 1
         assert session.verdict["verdict"] == "INVALID"
-        assert [stored.arm(session.runs, ARMS[0]).steps()] == [[]]
+        assert stored.arm(session.runs, ARMS[0]).steps() == []
 
     def test_on_a_full_disk_keeps_what_it_had(self, again, undisturbed):
         """No record is half-written, and with room again the run resumes to the same results."""

@@ -13,6 +13,7 @@ from sessions import Session, assert_one_line, run, start
 # update 5 is applied on the service, checkpoint 4 is the last, record 5 is not written
 AT = STEPS - 1
 CHECKPOINT = AT - AT % EVERY
+assert PILOT < CHECKPOINT < AT < STEPS
 
 
 class Killed:
@@ -106,8 +107,3 @@ def test_interrupt(preflighted, undisturbed, tmp_path):
     assert killed.session.verdict["verdict"] is None
     killed.session.end_of_processes()
     assert_resumed(killed, undisturbed, stored.step_files(killed.runs, GS1))
-
-
-def test_pilot_is_shorter_than_what_was_killed():
-    """The kills above hit an arm after its pilot, with a checkpoint behind it."""
-    assert PILOT < CHECKPOINT < AT < STEPS

@@ -111,6 +111,7 @@ class TestRefusals:
 
         assert_one_line(session, f"ServiceUnreachable: service {url}", "TINKER_BASE_URL")
         assert session.seconds < 15
+        assert session.seconds < 60
         assert session.verdict["verdict"] == "INVALID"
 
     def test_of_a_wrong_key_show_no_key(self, engine, mini, tmp_path):
