@@ -8,8 +8,11 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import regex
+
+T = TypeVar("T")
 
 MAX_PATTERN_CHARS = 160
 MAX_LITERAL_WORDS = 8
@@ -64,15 +67,15 @@ def compiled(pattern: str, case_sensitive: bool) -> "regex.Pattern[str]":
 
 
 def matches(
-    pattern: "regex.Pattern[str]", texts: Iterable[str], limits: TimeLimits
-) -> Iterator[tuple[int, int] | None]:
-    """The span of the first match in each text, or None where there is none.
+    pattern: "regex.Pattern[str]", texts: Iterable[tuple[T, str]], limits: TimeLimits
+) -> Iterator[tuple[T, tuple[int, int]]]:
+    """What each matching text belongs to, and the span of its first match.
 
     Raises:
         PatternRefused: a limit of time was passed.
     """
     deadline = time.monotonic() + limits.total
-    for text in texts:
+    for owner, text in texts:
         left = deadline - time.monotonic()
         if left <= 0:
             raise PatternRefused(f"took over {limits.total} s in all; use a more telling pattern")
@@ -82,4 +85,5 @@ def matches(
             raise PatternRefused(
                 f"took over {limits.chunk} s in one chunk; use a simpler pattern"
             ) from None
-        yield found.span() if found else None
+        if found:
+            yield owner, found.span()

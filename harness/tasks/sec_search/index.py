@@ -20,7 +20,8 @@ from harness.tasks.sec_search.records import Chunk
 
 TITLE_WEIGHT, TEXT_WEIGHT = 2.0, 1.0
 MAX_QUERY_WORDS = 64
-MAX_ROWS = 8_000
+MAX_ROWS = 6_000
+RANKINGS_KEPT = 8_192
 _TOKENIZE = "tokenize='porter unicode61 remove_diacritics 2'"
 _APPLICATION_ID = 0x5EC5EA2C
 _WORD = re.compile(r"[^\W_]+")
@@ -40,13 +41,9 @@ CREATE VIRTUAL TABLE terms USING fts5vocab('documents_fts', 'row');
 CREATE TABLE document_counts(term TEXT PRIMARY KEY, n INTEGER NOT NULL) WITHOUT ROWID;
 """
 
-_SEARCH = f"""
-SELECT documents.doc_id, documents.title, documents.text, -hits.score
-FROM (
-    SELECT rowid, bm25(documents_fts, {TITLE_WEIGHT}, {TEXT_WEIGHT}) AS score
-    FROM documents_fts WHERE documents_fts MATCH ? ORDER BY score, rowid LIMIT ?
-) AS hits JOIN documents ON documents.rowid = hits.rowid
-ORDER BY hits.score, hits.rowid
+_RANK = f"""
+SELECT rowid, bm25(documents_fts, {TITLE_WEIGHT}, {TEXT_WEIGHT}) AS score
+FROM documents_fts WHERE documents_fts MATCH ? ORDER BY score, rowid LIMIT ?
 """
 
 
@@ -117,6 +114,8 @@ class Retriever:
         self._opened: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
+        # rollouts of one question ask much the same, and the file never changes
+        self._ranked = lru_cache(maxsize=RANKINGS_KEPT)(self._rank)
         try:
             (kind,) = self._connection().execute("PRAGMA application_id").fetchone()
             if kind != _APPLICATION_ID:
@@ -141,8 +140,11 @@ class Retriever:
         if not telling or limit < 1:
             return
         match = " OR ".join(f'"{word}"' for word in telling)
-        for *chunk, score in self._connection().execute(_SEARCH, (match, limit)):
-            yield Hit(Chunk(*chunk), score)
+        for row, score in self._ranked(match, limit):
+            found = self._connection().execute(
+                "SELECT doc_id, title, text FROM documents WHERE rowid = ?", (row,)
+            )
+            yield Hit(Chunk(*found.fetchone()), score)
 
     def rarest(self, words: Sequence[str], rows: int) -> list[str]:
         """Of the words that are in the index the rarest, in `rows` chunks together; ties A to Z."""
@@ -171,6 +173,10 @@ class Retriever:
         found = rows.fetchone()
         return Chunk(*found) if found else None
 
+    def _rank(self, match: str, limit: int) -> tuple[tuple[int, float], ...]:
+        rows = self._connection().execute(_RANK, (match, limit))
+        return tuple((row, -score) for row, score in rows)
+
     def close(self) -> None:
         """Close the connections of all threads; none may be searching."""
         with self._lock:
@@ -187,7 +193,6 @@ class Retriever:
             with self._lock:
                 self._opened.append(connection)
             connection.execute("PRAGMA query_only = ON")
-            connection.execute("PRAGMA mmap_size = 2147483648")
             self._local.connection = connection
         return connection
 

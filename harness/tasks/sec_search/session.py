@@ -8,6 +8,7 @@ changes nothing. Ids and patterns come from a policy: they are data, never paths
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from pydantic import JsonValue
 
@@ -88,14 +89,12 @@ class SearchSession:
             words = literal_words(pattern)
             if not words:
                 raise PatternRefused("no literal word of 2 characters; put one into the pattern")
-            hits = list(self._retriever.search(words, CANDIDATES, rows=4 * CANDIDATES))
-            texts = (f"{hit.chunk.title}\n{hit.chunk.text}" for hit in hits)
-            results: list[JsonValue] = []
-            for hit, span in zip(hits, matches(expression, texts, self.limits.time), strict=True):
-                if span is not None:
-                    results.append(self._result(hit, span[0] - len(hit.chunk.title) - 1))
-                if len(results) == min(asked, self.limits.max_k):
-                    break
+            hits = self._retriever.search(words, CANDIDATES, rows=4 * CANDIDATES)
+            texts = ((hit, f"{hit.chunk.title}\n{hit.chunk.text}") for hit in hits)
+            found = islice(
+                matches(expression, texts, self.limits.time), min(asked, self.limits.max_k)
+            )
+            results = [self._result(h, start - len(h.chunk.title) - 1) for h, (start, _) in found]
         except PatternRefused as error:
             return self._error("bad_pattern", str(error))
         return self._found({"pattern": shown(pattern)}, results)

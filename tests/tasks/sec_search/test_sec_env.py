@@ -211,9 +211,14 @@ def test_what_a_policy_spells_out_is_not_a_control_token(task, renderer):
     assert trajectory.stop_reason == "tool_stopped"
 
 
-def test_prompts_equal_the_stock_ones_where_replies_are_canonical(task, renderer):
+@pytest.mark.parametrize("name", ["qwen3_5", "qwen3_5_disable_thinking"])
+def test_prompts_equal_the_stock_ones_where_replies_are_canonical(task, name):
     """For replies as the template writes them, token-in token-out is the stock rendering."""
+    renderer = get_renderer(name, tokenizer())
     replies = [SEARCH, call("read_document", document_id="x"), call("finish")]
+    if name == "qwen3_5_disable_thinking":
+        # the prompt holds the end of the thought already
+        replies = [reply.partition("</think>\n\n")[2] for reply in replies]
     trajectory, env, _ = play(task, task.test[0], replies, renderer=renderer)
     history = env.message_env.history
     turns = [n for n, message in enumerate(history) if message["role"] == "assistant"]

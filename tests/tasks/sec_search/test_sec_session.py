@@ -141,7 +141,7 @@ def test_a_pattern_bomb_ends_at_its_time(small, bomb):
 def test_all_chunks_together_have_a_time_too():
     """A pattern that is slow everywhere but nowhere too slow is stopped by the total."""
     pattern = compiled("(a+)+$", case_sensitive=True)
-    texts = ("a" * 3_000 + "!" for _ in range(1_000))
+    texts = ((n, "a" * 3_000 + "!") for n in range(1_000))
     with pytest.raises(PatternRefused, match=r"in one chunk|in all"):
         list(matches(pattern, texts, TimeLimits(chunk=10.0, total=0.05)))
 
