@@ -7,7 +7,7 @@ one sequence.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,12 +23,13 @@ from tinker_cookbook.rl.types import (
     Env,
     EnvGroupBuilder,
     InitialObservationOverflow,
+    Logs,
     StepResult,
     StopReason,
 )
 from tinker_cookbook.tool_use import AgentToolMessageEnv, Tool
 
-from harness.errors import RunError
+from harness.errors import HarnessError, RunError
 from harness.tasks.sec_search.compact import CompactDesk
 from harness.tasks.sec_search.compact_env import compact_tools
 from harness.tasks.sec_search.index import Retriever
@@ -118,21 +119,25 @@ class SearchEnv(EnvFromMessageEnv):
         except TinkerCookbookError:
             raise
         except (ValueError, RecursionError):
-            # JSON of a thousand brackets or five thousand digits passes the renderers' own guards
+            # JSON of thousands of brackets or digits passes the renderers' own guards
             return self._end(StopReason.PARSE_ERROR, broken)
         if not termination.is_clean:
             return self._end(StopReason.PARSE_ERROR, broken)
         try:
             result = await self._agent.step(message)
+        except HarnessError:
+            raise
         except (ValueError, RecursionError):
+            # the cookbook reads arguments of some renderers here only
+            broken = turn_metrics(before, Progress.of(self.session), off_format=True)
             return self._end(StopReason.PARSE_ERROR, broken)
         if result.episode_done:
-            return self._end(_stop_reason(result.metrics), result.metrics)
+            return self._end(_stop_reason(result.metrics), result.metrics, result.logs)
         answers = _after_last_reply(result.next_messages)
         following = await asyncio.to_thread(following_tokens, self.renderer, answers)
         tokens = _joined(self._tokens, action, following, self._stop)
         if self._overflows(tokens):
-            return self._end(StopReason.CONTEXT_OVERFLOW, result.metrics)
+            return self._end(StopReason.CONTEXT_OVERFLOW, result.metrics, result.logs)
         self._tokens = tokens
         return StepResult(
             reward=0.0,
@@ -140,12 +145,15 @@ class SearchEnv(EnvFromMessageEnv):
             next_observation=tinker.ModelInput.from_ints(tokens),
             next_stop_condition=self._stop,
             metrics=dict(result.metrics),
+            logs=result.logs,
         )
 
     def _overflows(self, tokens: Sequence[int]) -> bool:
         return len(tokens) + self._limits.max_generation_tokens > self._limits.max_tokens
 
-    def _end(self, reason: str, metrics: dict[str, float]) -> StepResult:
+    def _end(
+        self, reason: str, metrics: Mapping[str, float], logs: Logs | None = None
+    ) -> StepResult:
         """Grade: the one place where an episode gets its reward."""
         floored = reason in _BROKEN and self._limits.broken_reply == "floor"
         kept = {k: v for k, v in metrics.items() if not k.startswith(STOP_METRIC_PREFIX)}
@@ -159,6 +167,7 @@ class SearchEnv(EnvFromMessageEnv):
                 **episode_metrics(self.session, self.query, self._turns),
                 f"{STOP_METRIC_PREFIX}{reason}": 1.0,
             },
+            logs=logs or {},
         )
 
 

@@ -23,7 +23,7 @@ from tinker_cookbook.renderers import get_renderer
 from tinker_cookbook.rl.data_processing import trajectory_to_data
 from tinker_cookbook.rl.rollouts import do_group_rollout
 
-from harness.errors import RunError
+from harness.errors import DataError, RunError
 from harness.tasks.sec_search import SearchSession, score
 from harness.tasks.sec_search.env import SearchGroupBuilder, following_tokens, search_env
 from harness.tasks.sec_search.limits import EpisodeLimits
@@ -168,9 +168,9 @@ def test_a_question_that_does_not_fit_is_no_datum(task, renderer):
 
 
 HOSTILE = {
-    "brackets": call("bm25_search", query="[" * 2_500),
-    "digits": call("bm25_search", query="x", k="1" * 2_500),
-    "huge_json": "</think>\n\n<tool_call>\n" + "[" * 2_500 + "\n</tool_call>",
+    "brackets": call("bm25_search", query="[" * 5_000),
+    "digits": call("bm25_search", query="x", k="1" * 5_000),
+    "huge_json": "</think>\n\n<tool_call>\n" + "[" * 5_000 + "\n</tool_call>",
     "unknown": call("rm_rf", path="/"),
     "no_arguments": call("curate"),
     "wrong_type": call("curate", document_ids='{"a": 1}'),
@@ -194,6 +194,27 @@ def test_hostile_replies_are_answered_or_end_the_episode(task, renderer, name):
     assert task.retriever.path.stat().st_mtime_ns == before.st_mtime_ns
     # whatever was asked, the answer is short
     assert len(policy.prompts[-1]) < 45_000
+
+
+@pytest.mark.parametrize("name", ["brackets", "digits", "huge_json"])
+def test_json_that_breaks_a_parser_is_a_parse_error(task, renderer, name):
+    """What the renderer itself fails on ends the episode like any malformed call."""
+    limits = EpisodeLimits(max_tokens=90_000, max_generation_tokens=9_000)
+    replies = [HOSTILE[name]]
+    trajectory, _, _ = play(task, task.test[0], replies, renderer=renderer, limits=limits)
+    assert trajectory.stop_reason == "parse_error"
+    assert reward(trajectory) == -0.2
+
+
+def test_a_fault_of_the_harness_is_not_taken_for_a_malformed_call(task, renderer, monkeypatch):
+    """An error of our own in a tool stops the run; it is no reward."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise DataError("the corpus is gone")
+
+    monkeypatch.setattr(SearchSession, "search", fail)
+    with pytest.raises(DataError, match="the corpus is gone"):
+        play(task, task.test[0], [SEARCH], renderer=renderer)
 
 
 def test_what_a_policy_spells_out_is_not_a_control_token(task, renderer):
