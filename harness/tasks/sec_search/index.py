@@ -20,7 +20,9 @@ from harness.tasks.sec_search.records import Chunk
 
 TITLE_WEIGHT, TEXT_WEIGHT = 2.0, 1.0
 MAX_QUERY_WORDS = 64
-MAX_ROWS = 6_000
+# of the chunks that a search ranks: this many, or an eighth of the corpus if that is more
+ROWS, ROWS_SHARE = 6_000, 8
+LEAST_WORDS = 2
 RANKINGS_KEPT = 8_192
 _TOKENIZE = "tokenize='porter unicode61 remove_diacritics 2'"
 _APPLICATION_ID = 0x5EC5EA2C
@@ -129,14 +131,15 @@ class Retriever:
     def __reduce__(self) -> tuple[type["Retriever"], tuple[Path]]:
         return Retriever, (self.path,)
 
-    def search(self, words: Sequence[str], limit: int, rows: int = MAX_ROWS) -> Iterator[Hit]:
+    def search(self, words: Sequence[str], limit: int, rows: int | None = None) -> Iterator[Hit]:
         """The `limit` best chunks by BM25 that hold any of the words, best first, ties by row.
 
         Time grows with the rows that are ranked, so of many words the rarest are searched for: as
-        many as stand in `rows` chunks together, and one at least. A corpus of no more than `rows`
-        chunks is mostly searched with all of them. The common words of a language weigh little.
+        many as stand in `rows` chunks together, and two at least. Without `rows` it is 6,000 or an
+        eighth of the corpus. The common words of a language, which go first, weigh little.
         """
-        telling = self.rarest(words, rows)
+        budget = max(ROWS, self.size // ROWS_SHARE) if rows is None else rows
+        telling = self.rarest(words, budget)
         if not telling or limit < 1:
             return
         match = " OR ".join(f'"{word}"' for word in telling)
@@ -147,12 +150,12 @@ class Retriever:
             yield Hit(Chunk(*found.fetchone()), score)
 
     def rarest(self, words: Sequence[str], rows: int) -> list[str]:
-        """Of the words that are in the index the rarest, in `rows` chunks together; ties A to Z."""
+        """The rarest indexed words, in `rows` chunks together, two at least; ties A to Z."""
         counted = {word: self.document_count(word) for word in words[:MAX_QUERY_WORDS]}
         known = sorted((n, word) for word, n in counted.items() if n)
         sums = accumulate(n for n, _ in known)
         fitting = sum(total <= rows for total in sums)
-        return [word for _, word in known[: max(fitting, 1)]]
+        return [word for _, word in known[: max(fitting, LEAST_WORDS)]]
 
     def document_count(self, word: str) -> int:
         """How many chunks hold the word, or another of the same stem."""

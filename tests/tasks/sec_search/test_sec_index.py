@@ -65,14 +65,17 @@ def test_words_match_by_stem_case_and_accent(tmp_path):
 
 
 def test_of_many_words_the_rarest_are_searched_for(tmp_path):
-    """Within a budget of rows rare words stay, common ones go; one word stays in any case."""
-    texts = {f"{n:02d}": "common" + (" rare" if n == 7 else "") for n in range(20)}
+    """Within a budget of rows rare words stay and common ones go; two words stay in any case."""
+    rare = {7: " rare", 8: " seldom", 9: " seldom"}
+    texts = {f"{n:02d}": f"common{rare.get(n, '')}" for n in range(20)}
     retriever = index_of(tmp_path / "i", texts)
-    assert retriever.rarest(["common", "rare", "unknown"], 1_000) == ["rare", "common"]
-    assert retriever.rarest(["common", "rare"], 20) == ["rare"]
-    assert retriever.rarest(["common"], 5) == ["common"]
+    words = ["common", "rare", "unknown", "seldom"]
+    assert retriever.rarest(words, 1_000) == ["rare", "seldom", "common"]
+    assert retriever.rarest(words, 20) == ["rare", "seldom"]
+    assert retriever.rarest(["common", "rare"], 5) == ["rare", "common"]
     assert retriever.rarest(["unknown"], 5) == []
-    assert ids(retriever.search(["common", "rare"], 9, rows=20)) == ["07"]
+    assert ids(retriever.search(words, 9, rows=20)) == ["07", "08", "09"]
+    assert len(ids(retriever.search(words, 99))) == 20
 
 
 def test_document_counts_are_of_stems(tmp_path):
