@@ -5,7 +5,7 @@ Knows nothing of pytest, torch or tinker.
 
 from harness.cards.card import Card, CardArm, Criterion, DecisionRule, GateCheck
 from harness.cards.experiment import Arm, Experiment, Scale
-from harness.cards.loading import load_experiment
+from harness.cards.loading import load_experiment, read_clusters
 from harness.cards.registration import Kernel, Registration
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "Registration",
     "Scale",
     "load_experiment",
+    "read_clusters",
 ]

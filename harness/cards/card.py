@@ -8,6 +8,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+BASE = "base"
+"""The role of the untrained base model in a criterion; no arm may play it."""
+
+POINT_ESTIMATE = "point_estimate"
+"""The one decision method without an interval."""
+
 
 class Frozen(BaseModel):
     """Base of every model read from a file: immutable, no unknown keys, no coercion of types."""
@@ -100,17 +106,48 @@ class ActivationGate(Frozen):
 
 
 class Criterion(Frozen):
-    """One contrast of a metric between roles, and the margin that it has to clear."""
+    """One contrast of a metric between roles, and the margin that it has to clear.
+
+    The role `base` is the untrained base model. A `premise` that is not shown makes the comparison
+    not count: INCONCLUSIVE, whatever the others say. An estimate above `win` is reported as a win
+    and changes no verdict.
+    """
 
     id: str
     metric: str
     weights: dict[str, float]
     bounds: tuple[float, float]
     margin: float
+    premise: bool = False
+    win: float | None = None
+
+
+class ClusterFile(Frozen):
+    """A JSON file beside the card that maps each item id to its cluster, pinned by its sha256."""
+
+    path: str
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class SecondLook(Frozen):
+    """When a second set of seeds is trained: the first estimate of `criterion` in [low, high].
+
+    Each look is decided by the rule on its own. With two looks both have to say the same, or the
+    verdict is INCONCLUSIVE.
+    """
+
+    criterion: str
+    low: float
+    high: float
 
 
 class DecisionRule(Frozen):
-    """The registered rule: method, unit, level, criteria."""
+    """The registered rule: method, unit, level, criteria.
+
+    `seeds` are those of the arms that are trained in any case. What follows the criteria has a
+    default that the oldest cards mean: two sides, all criteria must pass, one look. `order_key`
+    belongs to the betting method, `log_events` to empirical Bernstein, `clusters` to clustered_t.
+    """
 
     version: int
     method: str
@@ -119,6 +156,14 @@ class DecisionRule(Frozen):
     estimand: str
     seeds: list[int]
     criteria: list[Criterion] = Field(min_length=1)
+    sides: Literal[1, 2] = 2
+    order_key: str | None = None
+    log_events: int | None = None
+    clusters: ClusterFile | None = None
+    combine: Literal["all_must_pass", "all_must_pass_holm_refuted", "any_may_pass"] = (
+        "all_must_pass"
+    )
+    second_look: SecondLook | None = None
 
 
 class Tolerance(Frozen):

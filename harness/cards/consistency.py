@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from pydantic import JsonValue
 
-from harness.cards.card import Card, GateCheck
+from harness.cards.card import BASE, POINT_ESTIMATE, Card, GateCheck
 from harness.cards.experiment import Change, Experiment
 from harness.cards.merge import changed_pointers
 from harness.cards.registration import Registration
@@ -14,7 +15,7 @@ from harness.cards.registration import Registration
 def experiment_problems(experiment: Experiment) -> list[str]:
     """Everything that does not fit between a card and its registration, as one-line problems."""
     card, registration = experiment.card, experiment.registration
-    return [
+    problems = [
         *arm_name_problems(card, registration),
         *schedule_problems(card, registration),
         *gate_problems(experiment.gates),
@@ -22,14 +23,19 @@ def experiment_problems(experiment: Experiment) -> list[str]:
         *pilot_problems(card, registration),
         *kernel_problems(card, registration),
     ]
+    # arms can be compared once each has a schedule, and looks once there is a rule
+    return problems or [*seed_problems(experiment), *look_problems(experiment)]
 
 
 def arm_name_problems(card: Card, registration: Registration) -> list[str]:
-    """Arms are named once each, and card and registration name the same where both do."""
+    """Arms are named once each; to the arms that a card states only ablations may be added."""
     stated = [arm.name for arm in card.arms or ()]
     registered = [arm.name for arm in registration.arms]
     problems = [f"arms: {name!r} is named twice" for name in _twice(stated) + _twice(registered)]
-    if card.arms is not None and set(stated) != set(registered):
+    rule = card.decision_rule or registration.decision_rule
+    weighed = {role for criterion in rule.criteria for role in criterion.weights} if rule else set()
+    ablations = {arm.name for arm in registration.arms if arm.role not in weighed}
+    if card.arms is not None and set(stated) != set(registered) - (ablations - set(stated)):
         problems.append(
             f"arms: the card names {sorted(stated)}, the registration {sorted(registered)}; "
             "name the same arms in both"
@@ -87,19 +93,77 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
     problems += [
         f"criterion {name!r} is named twice" for name in _twice(c.id for c in rule.criteria)
     ]
+    if rule.method == POINT_ESTIMATE and rule.combine != "all_must_pass":
+        problems.append(
+            f"method {POINT_ESTIMATE} has no p value, which {rule.combine} needs for Holm; "
+            "register all_must_pass"
+        )
     roles = {arm.role for arm in registration.arms}
+    if BASE in roles:
+        problems.append(f"role {BASE!r} is the untrained base model's; give the arm another")
+    roles.add(BASE)
     for criterion in rule.criteria:
         low, high = criterion.bounds
         if low >= high:
             problems.append(f"criterion {criterion.id}: bounds [{low}, {high}] hold no interval")
         if not any(criterion.weights.values()):
             problems.append(f"criterion {criterion.id}: every weight is 0, so it contrasts nothing")
+        if not set(criterion.weights) - {BASE}:
+            problems.append(f"criterion {criterion.id}: weighs no arm; weigh one")
         unknown = sorted(set(criterion.weights) - roles)
         if unknown:
             problems.append(
                 f"criterion {criterion.id}: weighs {unknown}, but the arms play {sorted(roles)}; "
                 "weigh these"
             )
+    return problems
+
+
+def seed_problems(experiment: Experiment) -> list[str]:
+    """Arms of a role differ in their seed alone, and every weighed role has the rule's seeds."""
+    problems, rule = [], experiment.rule
+    for role in dict.fromkeys(arm.role for arm in experiment.arms):
+        arms = [arm for arm in experiment.arms if arm.role == role]
+        alike = {repr(replace(arm, name="", seed=0, look=1)) for arm in arms}
+        if len(alike) > 1 or len({arm.seed for arm in arms}) < len(arms):
+            problems.append(
+                f"role {role}: {', '.join(arm.name for arm in arms)} must differ in their seed, "
+                "and in nothing else; correct them or give them roles of their own"
+            )
+    for role in experiment.weighed_roles:
+        seeds = [arm.seed for arm in experiment.role(role)]
+        if sorted(seeds) != sorted(rule.seeds):
+            problems.append(
+                f"role {role}: its arms have the seeds {sorted(seeds)}, the rule says "
+                f"{sorted(rule.seeds)}; register an arm for each"
+            )
+    return problems
+
+
+def look_problems(experiment: Experiment) -> list[str]:
+    """A second look has a criterion, a range, and arms of every weighed role with equal seeds."""
+    look, weighed = experiment.rule.second_look, set(experiment.weighed_roles)
+    later = experiment.look(2)
+    if look is None:
+        return [f"arm {a.name}: look 2, but the rule has no second look" for a in later]
+    problems = []
+    if look.criterion not in {c.id for c in experiment.rule.criteria if not c.premise}:
+        problems.append(f"second look: {look.criterion!r} is no criterion that is not a premise")
+    if look.low >= look.high:
+        problems.append(f"second look: [{look.low}, {look.high}] holds no interval")
+    if experiment.rule.unit == "seeds":
+        problems.append("second look: the unit seeds has its seeds up front; register them")
+    seeds = {tuple(sorted(a.seed for a in experiment.role(role, 2))) for role in weighed}
+    if len(seeds) != 1 or () in seeds:
+        problems.append(
+            f"second look: the roles {sorted(weighed)} need arms of look 2 with equal seeds, they "
+            f"have {sorted(seeds)}"
+        )
+    problems += [
+        f"arm {a.name}: look 2, but no criterion weighs the role {a.role}"
+        for a in later
+        if a.role not in weighed
+    ]
     return problems
 
 
@@ -122,8 +186,11 @@ def kernel_problems(card: Card, registration: Registration) -> list[str]:
         schedule = spec.schedule if arm is None else arm.schedule()
         if spec.kernel is None:
             problems.append(f"arm {spec.name}: estimator gs1 needs a kernel in the registration")
-        elif spec.kernel.tau is None and (arm is None or arm.tau is None):
-            problems.append(f"arm {spec.name}: no tau in card or registration; give one")
+        elif spec.kernel.weighting == "softmax":
+            if spec.kernel.tau is None and (arm is None or arm.tau is None):
+                problems.append(f"arm {spec.name}: no tau in card or registration; give one")
+        elif spec.kernel.tau is not None or (arm is not None and arm.tau is not None):
+            problems.append(f"arm {spec.name}: cosine weights have no tau; remove it")
         if schedule is not None and schedule.groups_per_batch < 2:
             problems.append(f"arm {spec.name}: gs1 needs at least 2 prompts a step, not 1")
     return problems

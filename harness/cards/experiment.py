@@ -53,6 +53,7 @@ class Arm:
     loss: Loss
     loss_config: Mapping[str, float] = field(default_factory=dict)
     lag: int = 0
+    look: int = 1
 
     @property
     def rollouts_per_step(self) -> int:
@@ -111,9 +112,19 @@ class Experiment:
         """
         return {arm.name: arm for arm in self.arms}[name]
 
-    def role(self, role: str) -> tuple[Arm, ...]:
-        """The arms that play that role, one per seed."""
-        return tuple(arm for arm in self.arms if arm.role == role)
+    def role(self, role: str, look: int = 1) -> tuple[Arm, ...]:
+        """The arms that play that role in that look, one per seed."""
+        return tuple(arm for arm in self.look(look) if arm.role == role)
+
+    def look(self, look: int) -> tuple[Arm, ...]:
+        """The arms of that look: 1 is trained in any case, 2 if the rule calls for it."""
+        return tuple(arm for arm in self.arms if arm.look == look)
+
+    @property
+    def weighed_roles(self) -> tuple[str, ...]:
+        """The roles of arms that a criterion weighs; the others decide nothing."""
+        weighed = {role for criterion in self.rule.criteria for role in criterion.weights}
+        return tuple(dict.fromkeys(arm.role for arm in self.arms if arm.role in weighed))
 
 
 def _arm(spec: ArmSpec, stated: CardArm | None) -> Arm:
@@ -136,4 +147,5 @@ def _arm(spec: ArmSpec, stated: CardArm | None) -> Arm:
         loss=spec.loss,
         loss_config=dict(spec.loss_config),
         lag=spec.lag,
+        look=spec.look,
     )

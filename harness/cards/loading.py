@@ -11,7 +11,7 @@ from typing import TypeVar
 import orjson
 from pydantic import JsonValue, ValidationError
 
-from harness.cards.card import Card, Frozen
+from harness.cards.card import Card, ClusterFile, Frozen
 from harness.cards.consistency import experiment_problems, scale_problems
 from harness.cards.experiment import Experiment, Scale
 from harness.cards.merge import merge_patch
@@ -75,6 +75,29 @@ def load_experiment(card_path: Path, scale: str = "embedded") -> Experiment:
     if problems:
         raise CardError("\n".join(f"{card_path.name}: {problem}" for problem in problems))
     return experiment
+
+
+def read_clusters(cards_dir: Path, pinned: ClusterFile) -> dict[str, str | int]:
+    """The cluster of each item id, from the pinned file beside the card.
+
+    Raises:
+        CardError: it can't be read, is not the pinned file, or is no object of texts or numbers.
+    """
+    path = cards_dir / pinned.path
+    data = _read(path)
+    if _sha256(data) != pinned.sha256:
+        raise CardError(
+            f"{path.name}: sha256 {_sha256(data)[:12]} is not the registered "
+            f"{pinned.sha256[:12]}; restore the registered clusters"
+        )
+    document = _parse(data, path)
+    if not isinstance(document, dict):
+        raise CardError(f"{path.name}: holds no object; map each item id to its cluster")
+    clusters = {item: c for item, c in document.items() if isinstance(c, str | int)}
+    if len(clusters) < len(document):
+        odd = next(item for item in document if item not in clusters)
+        raise CardError(f"{path.name}: the cluster of {odd!r} is neither a text nor a whole number")
+    return clusters
 
 
 def _scale(card_path: Path, scale: str) -> tuple[bytes, Scale]:

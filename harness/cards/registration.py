@@ -39,7 +39,10 @@ class Pins(Frozen):
 
 
 class Kernel(Frozen):
-    """Prompt similarity: TF-IDF cosine turned into weights by a softmax with temperature tau."""
+    """Prompt similarity: TF-IDF cosine turned into leave-one-out weights.
+
+    `softmax` weighs by exp(cos / tau), `cosine` by max(0, cos) and has no tau.
+    """
 
     text: Literal["question"]
     fitted_on: Literal["train_questions"]
@@ -48,13 +51,16 @@ class Kernel(Frozen):
     sublinear_tf: bool
     stop_words: Literal["english", "none"]
     tau: float | None = Field(default=None, gt=0)
+    weighting: Literal["softmax", "cosine"] = "softmax"
 
 
 class ArmSpec(Frozen):
     """How one arm is executed.
 
     `role` is what criteria weigh: treatment and baseline, or a cell of a larger design; arms of one
-    role differ in their seed alone. `schedule` is given exactly if the card does not state the arm.
+    role differ in their seed alone. A role that no criterion weighs is an ablation: trained,
+    evaluated and reported beside the verdict. `schedule` is given exactly if the card does not
+    state the arm. An arm of look 2 is trained only if the rule's second look calls for it.
     """
 
     name: str
@@ -65,6 +71,7 @@ class ArmSpec(Frozen):
     loss: Loss = "importance_sampling"
     loss_config: dict[str, float] = Field(default_factory=dict)
     lag: int = Field(default=0, ge=0)
+    look: Literal[1, 2] = 1
 
 
 class AdamSpec(Frozen):
@@ -78,7 +85,11 @@ class AdamSpec(Frozen):
 
 
 class TrainingSpec(Frozen):
-    """What every arm shares while it trains."""
+    """What every arm shares while it trains.
+
+    `reuse_prompts` lets an arm that has consumed the train split draw it again, in a new order;
+    without it the arm needs as many prompts as it consumes.
+    """
 
     renderer: str
     few_shot: Literal["standard", "none"]
@@ -92,6 +103,7 @@ class TrainingSpec(Frozen):
     data_order_seed: int
     pilot_steps: int = Field(gt=0)
     checkpoint_every: int = Field(gt=0)
+    reuse_prompts: bool = False
 
 
 class EvaluationSpec(Frozen):
@@ -110,11 +122,17 @@ class DataPins(Frozen):
 
 
 class PowerSpec(Frozen):
-    """What the author expects, so that the rule can be examined before the run."""
+    """What the author expects, so that the rule can be examined before the run.
+
+    `expected_effects` are of single criteria, by id, where they differ from `expected_effect`.
+    `seed_sds` are assumed standard deviations of an arm's accuracy between training seeds.
+    """
 
     expected_effect: float
     expected_discordance: float = Field(gt=0, le=1)
     discordances: list[float] = Field(min_length=1)
+    expected_effects: dict[str, float] = Field(default_factory=dict)
+    seed_sds: list[float] = Field(default_factory=list)
 
 
 class Forecast(Frozen):

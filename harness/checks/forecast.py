@@ -22,13 +22,13 @@ GAP = "gs1_mean_abs_baseline_minus_uniform_loo"
 
 
 class TauForecast(Evidence):
-    """The two gates that need no model, at one tau.
+    """The two gates that need no model, at one tau; None for a kernel that has none.
 
     `contributors_median` is pooled over all prompts of the pilot; `gaps` has mean |b - uniform|
     for each simulated set of rewards.
     """
 
-    tau: float
+    tau: float | None
     contributors_median: Measured
     gaps: list[Measured]
 
@@ -103,11 +103,11 @@ def arm_lines(arm: ArmForecast, gates: Sequence[GateCheck], lines: Lines) -> lis
         f"{arm.arm}.gap_max": gaps[-1] if gaps else math.nan,
     }
     lines.notes.append(
-        f"{arm.arm}: {arm.prompts} prompts of {arm.steps} pilot steps at tau {here.tau:g}: "
+        f"{arm.arm}: {arm.prompts} prompts of {arm.steps} pilot steps at {_at(here)}: "
         f"effective contributors median {here.contributors_median:.1f}; mean |b - uniform| "
         f"median {middle:.4f}, {gaps[0]:.4f} to {gaps[-1]:.4f} in {len(gaps)} simulations"
         if gaps
-        else f"{arm.arm}: no rewards were simulated at tau {here.tau:g}"
+        else f"{arm.arm}: no rewards were simulated at {_at(here)}"
     )
     certain = []
     for check in gates:
@@ -119,7 +119,7 @@ def arm_lines(arm: ArmForecast, gates: Sequence[GateCheck], lines: Lines) -> lis
             else (middle, f"in the median of {len(gaps)} simulations, none of which passes")
         )
         certain.append(
-            f"gate {check.metric} is certain to fail at tau {here.tau:g}: {shown:.4g} {basis}, "
+            f"gate {check.metric} is certain to fail at {_at(here)}: {shown:.4g} {basis}, "
             f"bounds {bounds_of(check)}; {_advice(arm, gates)}"
         )
     return certain
@@ -141,7 +141,13 @@ def nearest_passing(arm: ArmForecast, gates: Sequence[GateCheck]) -> TauForecast
     """
     passing = [point for point in arm.grid if all(_likely(point, check) for check in gates)]
     registered = arm.registered.tau
-    return min(passing, key=lambda p: abs(math.log(p.tau / registered)), default=None)
+    if registered is None:
+        return None
+
+    def octaves(point: TauForecast) -> float:
+        return math.inf if point.tau is None else abs(math.log(point.tau / registered))
+
+    return min(passing, key=octaves, default=None)
 
 
 def planned_lines(experiment: Experiment, gates: Sequence[GateCheck]) -> list[str]:
@@ -170,14 +176,20 @@ def _likely(point: TauForecast, check: GateCheck) -> bool:
 
 def _advice(arm: ArmForecast, gates: Sequence[GateCheck]) -> str:
     point = nearest_passing(arm, gates)
+    taus = [p.tau for p in [*arm.grid, arm.registered] if p.tau is not None]
+    if not taus:
+        return "the kernel has no tau to change; choose another similarity"
     if point is None:
-        taus = [p.tau for p in arm.grid] or [arm.registered.tau]
         return f"no tau from {min(taus):.3g} to {max(taus):.3g} passes; choose another similarity"
     return (
         f"the nearest tau that would pass is about {point.tau:.3g} (contributors "
         f"{point.contributors_median:.4g}, mean |b - uniform| {_median(point.gaps):.3g}); "
         "register a card with it"
     )
+
+
+def _at(forecast: TauForecast) -> str:
+    return "cosine weights" if forecast.tau is None else f"tau {forecast.tau:g}"
 
 
 def _median(values: Sequence[float]) -> float:

@@ -143,7 +143,7 @@ def _rollouts_by_prompt(record: StepRecord) -> Counter[int]:
 
 def _rollouts(experiment: Experiment, pilot: Pilot) -> Values:
     return [
-        float(len(step_rewards(record))) for arm in experiment.arms for record in pilot[arm.name]
+        float(len(step_rewards(record))) for arm in experiment.look(1) for record in pilot[arm.name]
     ]
 
 
@@ -186,13 +186,13 @@ def _mean_rewards(experiment: Experiment, pilot: Pilot) -> Values:
     # every arm by itself: a mean over both could hide one that has nothing to learn
     rewards = [
         [reward for group in groups(pilot[arm.name]) for reward in group["rewards_G"]]
-        for arm in experiment.arms
+        for arm in experiment.look(1)
     ]
     return [math.fsum(row) / len(row) for row in rewards]
 
 
 def _models(experiment: Experiment, pilot: Pilot) -> Values:
-    return [record["model"] for arm in experiment.arms for record in pilot[arm.name]]
+    return [record["model"] for arm in experiment.look(1) for record in pilot[arm.name]]
 
 
 def gs1_arms(experiment: Experiment) -> list[Arm]:
@@ -201,7 +201,7 @@ def gs1_arms(experiment: Experiment) -> list[Arm]:
     Raises:
         Unmeasurable: there is none.
     """
-    arms = [arm for arm in experiment.arms if arm.estimator == "gs1"]
+    arms = [arm for arm in experiment.look(1) if arm.estimator == "gs1"]
     if not arms:
         raise Unmeasurable("no arm has the estimator gs1; register one, or drop the gate")
     return arms

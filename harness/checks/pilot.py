@@ -17,7 +17,7 @@ def pilot_problems(experiment: Experiment, pilot: Pilot) -> list[str]:
     """
     problems = []
     wanted = list(range(experiment.registration.training.pilot_steps))
-    for arm in experiment.arms:
+    for arm in experiment.look(1):
         steps = [record["step"] for record in pilot.get(arm.name, ())]
         if steps != wanted:
             problems.append(

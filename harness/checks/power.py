@@ -3,11 +3,13 @@
 from harness.cards import Experiment
 from harness.checks.acceptance import settle
 from harness.checks.finding import Finding
-from harness.decisions import Criterion, can_come_out_both_ways
+from harness.checks.table_power import TablePower, seed_power_lines, table_power
+from harness.decisions import Criterion, Unit, can_come_out_both_ways
+from harness.decisions.tables import takes_tables
 from harness.errors import HarnessError
 from harness.statistics.power import PowerBlock, power_block
 
-# the method whose half-width depends on n alone, so that its power is known exactly
+# the method whose half-width depends on n alone, so that its power has closed forms
 METHOD = "paired_hoeffding"
 
 
@@ -17,19 +19,17 @@ def power_report(experiment: Experiment) -> Finding:
     problems: list[str] = []
     notes: list[str] = []
     metrics: dict[str, float] = {}
+    units = len(rule.seeds) if rule.unit == Unit.SEEDS else experiment.card.eval.n_examples
     for stated in rule.criteria:
         try:
             criterion = Criterion.from_card(stated, rule)
-            problems.extend(can_come_out_both_ways(criterion, experiment.card.eval.n_examples))
-            block = criterion_power(criterion, experiment) if criterion.method == METHOD else None
+            problems.extend(can_come_out_both_ways(criterion, units))
+            block = criterion_power(criterion, experiment)
         except HarnessError as error:
             problems.append(f"criterion {stated.id}: {error}")
             continue
         if block is None:
-            notes.append(
-                f"criterion {stated.id}: no power block, it is known for {METHOD} only and the "
-                f"registered method is {criterion.method}"
-            )
+            notes.extend(f"{stated.id}: {line}" for line in seed_power_lines(criterion, experiment))
             continue
         lines = [f"criterion {stated.id}: {line}" for line in block.problems()]
         settled = settle(experiment, "forecast", "cannot_pass_at_expected_effect", lines)
@@ -39,32 +39,52 @@ def power_report(experiment: Experiment) -> Finding:
     return Finding("power", tuple(problems), tuple(notes), metrics)
 
 
-def criterion_power(criterion: Criterion, experiment: Experiment) -> PowerBlock:
+def criterion_power(criterion: Criterion, experiment: Experiment) -> PowerBlock | TablePower | None:
     """The power block of one criterion at the card's number of items.
+
+    None for a method whose power depends on more than wins, losses and ties: on the order of the
+    items, their clusters, or the spread between seeds.
 
     Raises:
         HarnessError: bounds, alpha or a discordance that the formula does not accept.
     """
-    power = experiment.registration.power
-    return power_block(
-        experiment.card.eval.n_examples,
-        criterion.contrast().range,
-        criterion.margin,
-        criterion.alpha,
-        criterion.sides,
-        sorted({*power.discordances, power.expected_discordance}),
-        power.expected_effect,
+    power, n = experiment.registration.power, experiment.card.eval.n_examples
+    discordances = sorted({*power.discordances, power.expected_discordance})
+    effect = power.expected_effects.get(criterion.id, power.expected_effect)
+    if criterion.method == METHOD:
+        return power_block(
+            n,
+            criterion.contrast().range,
+            criterion.margin,
+            criterion.alpha,
+            criterion.sides,
+            discordances,
+            effect,
+        )
+    if not takes_tables(criterion):
+        return None
+    look = experiment.rule.second_look
+    return table_power(
+        criterion,
+        n,
+        discordances,
+        power.expected_discordance,
+        effect,
+        look if look is not None and look.criterion == criterion.id else None,
+        tuple(power.seed_sds),
     )
 
 
-def power_metrics(criterion: str, block: PowerBlock) -> dict[str, float]:
+def power_metrics(criterion: str, block: PowerBlock | TablePower) -> dict[str, float]:
     """The block's figures by name, in score units."""
     metrics = {
+        f"{criterion}.p_validated_at_tie_discordance_{100 * row.discordance:g}": row.p_at_tie
+        for row in block.rows
+    }
+    if isinstance(block, TablePower):
+        return metrics
+    return metrics | {
         f"{criterion}.half_width": block.half_width,
         f"{criterion}.smallest_passing_gap": block.smallest_passing_gap,
         f"{criterion}.refuting_gap": block.refuting_gap,
     }
-    for row in block.rows:
-        name = f"{criterion}.p_validated_at_tie_discordance_{100 * row.discordance:g}"
-        metrics[name] = row.p_at_tie
-    return metrics

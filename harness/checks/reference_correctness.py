@@ -10,14 +10,14 @@ class ReferenceEvidence(Evidence):
     """The harness's path against the reference, per pattern of rewards.
 
     `reference` is the reference's path in the project, `prompts` the real prompts of one batch and
-    `tau` the temperature of the arm under test. `patterns` maps the name of a reward pattern to
-    the comparison. All is empty and 0 if no arm uses the kernel.
+    `tau` the temperature of the arm under test, None if its kernel has none. `patterns` maps the
+    name of a reward pattern to the comparison. All is empty and 0 if no arm uses the kernel.
     """
 
     arm: str
     reference: str
     prompts: int
-    tau: float
+    tau: float | None
     patterns: dict[str, PathAgreement]
 
 
@@ -36,9 +36,10 @@ def check(evidence: ReferenceEvidence, experiment: Experiment) -> Finding:
         for pattern, found in evidence.patterns.items():
             what = f"{path.id}, rewards {pattern}"
             problems.extend(path_problems(what, found, loss, gradient, "reference"))
+    at = "cosine weights" if evidence.tau is None else f"tau {evidence.tau:g}"
     notes = [
         f"{evidence.arm} against {evidence.reference}: {evidence.prompts} prompts of the train "
-        f"split, tau {evidence.tau:g}, rewards {', '.join(evidence.patterns)}"
+        f"split, {at}, rewards {', '.join(evidence.patterns)}"
     ]
     if not paths:
         notes.append("the card requires no comparison, so no tolerance was applied")

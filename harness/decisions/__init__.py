@@ -8,11 +8,14 @@
 ``sentences``  the verdict in words
 ``reachable``  can a criterion come out both ways at this n?
 ``family``     several criteria to one verdict
+``looks``      a second set of seeds, trained only if the first calls for it
+``tables``     a rule on 2x2 tables before any data: power, and the error rate of two looks
+``beside``     what seeds and ablation arms say; decides nothing
 ``diagnostics``  what other methods would have said; imported by nothing here
 """
 
 from harness.decisions.criterion import Criterion, Unit
-from harness.decisions.family import CombineRule, combine
+from harness.decisions.family import CombineRule, combine, settled
 from harness.decisions.methods import METHODS, method_named
 from harness.decisions.outcome import Outcome, Verdict
 from harness.decisions.pairing import PairedScores, Rows, paired_scores
@@ -33,4 +36,5 @@ __all__ = [
     "decide",
     "method_named",
     "paired_scores",
+    "settled",
 ]

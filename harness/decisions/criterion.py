@@ -28,7 +28,10 @@ class Criterion:
     ``sides=2`` splits alpha over the two limits, so each of VALIDATED and REFUTED is wrong with
     probability alpha/2 at most; ``sides=1`` grants alpha to each.
     ``order_key`` fixes the item order of a betting method, ``log_events`` the logarithm of
-    empirical Bernstein (4 or 3 two-sided), ``seeds`` the training seeds of the unit ``seeds``.
+    empirical Bernstein (4 or 3 two-sided), ``seeds`` the training seeds of every arm: with the unit
+    ``seeds`` they are counted, else the scores of an item are averaged over them.
+    A ``premise`` that is not shown makes the comparison not count. An estimate above ``win`` is
+    said to be a win and changes no verdict.
     Raises CardError for numbers that no rule can be built on.
     """
 
@@ -44,6 +47,8 @@ class Criterion:
     order_key: str | None = None
     log_events: int | None = None
     seeds: tuple[int, ...] = ()
+    premise: bool = False
+    win: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 < self.alpha < 1.0:
@@ -59,10 +64,8 @@ class Criterion:
         self.contrast()
 
     @classmethod
-    def from_card(
-        cls, stated: "StatedCriterion", rule: "DecisionRule", *, sides: int = 2
-    ) -> "Criterion":
-        """Build it from a card's decision rule. Cards of version 1 name no sides: they are two."""
+    def from_card(cls, stated: "StatedCriterion", rule: "DecisionRule") -> "Criterion":
+        """Build it from a decision rule, whether the card or the registration states it."""
         return cls(
             id=stated.id,
             metric=stated.metric,
@@ -70,10 +73,14 @@ class Criterion:
             bounds=stated.bounds,
             margin=stated.margin,
             alpha=rule.alpha,
-            sides=sides,
+            sides=rule.sides,
             method=rule.method,
             unit=rule.unit,
+            order_key=rule.order_key,
+            log_events=rule.log_events,
             seeds=tuple(rule.seeds),
+            premise=stated.premise,
+            win=stated.win,
         )
 
     def contrast(self) -> Contrast:

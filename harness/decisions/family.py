@@ -1,6 +1,7 @@
 """Several criteria to one verdict."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 
 from harness.decisions.outcome import Outcome, Verdict
@@ -45,14 +46,64 @@ def combine(outcomes: Sequence[Outcome], rule: CombineRule = CombineRule.ALL_MUS
     return Verdict.VALIDATED if said == {Verdict.VALIDATED} else Verdict.INCONCLUSIVE
 
 
+def settled(
+    outcomes: Mapping[str, Outcome], premises: Collection[str], rule: CombineRule
+) -> dict[str, Outcome]:
+    """Outcomes by id as they stand together, so that each says no more than its family allows.
+
+    A premise is never REFUTED, and while one is not VALIDATED the other criteria decide nothing.
+    What does not survive the rule's Holm correction is INCONCLUSIVE. INVALID stays as it is.
+    """
+    stand = {id: _as_premise(o) if id in premises else o for id, o in outcomes.items()}
+    missing = [id for id in stand if id in premises and not stand[id].validated]
+    claims = {id: outcome for id, outcome in stand.items() if id not in premises}
+    if missing:
+        why = f"the comparison does not count, since the premise {missing[0]} was not shown"
+        return stand | {id: _withdrawn(outcome, why) for id, outcome in claims.items()}
+    for verdict, corrected in (
+        (Verdict.VALIDATED, rule is CombineRule.ANY_MAY_PASS),
+        (Verdict.REFUTED, rule is CombineRule.ALL_MUST_PASS_HOLM_REFUTED),
+    ):
+        if corrected:
+            kept = _surviving(list(claims.values()), verdict)
+            lost = [id for id, k in zip(claims, kept, strict=True) if not k]
+            for id in lost:
+                if claims[id].verdict is verdict:
+                    why = f"alone it would be {verdict}, but not after Holm over {len(claims)}"
+                    stand[id] = _withdrawn(claims[id], f"{why} criteria")
+    refuted = all(outcome.refuted for outcome in claims.values())
+    if rule is CombineRule.ANY_MAY_PASS and not refuted:
+        why = "any criterion may pass, so one alone refutes nothing"
+        stand |= {id: _withdrawn(o, why) for id, o in claims.items() if o.refuted}
+    return stand
+
+
+def _as_premise(outcome: Outcome) -> Outcome:
+    if not outcome.refuted:
+        return outcome
+    return _withdrawn(outcome, "a premise that does not hold makes the comparison not count")
+
+
+def _withdrawn(outcome: Outcome, why: str) -> Outcome:
+    if outcome.invalid:
+        return outcome
+    sentence = f"{Verdict.INCONCLUSIVE}: {why}. Alone: {outcome.sentence}"
+    return replace(outcome, verdict=Verdict.INCONCLUSIVE, sentence=sentence)
+
+
 def _survives_holm(outcomes: Sequence[Outcome], verdict: Verdict) -> bool:
+    return any(_surviving(outcomes, verdict))
+
+
+def _surviving(outcomes: Sequence[Outcome], verdict: Verdict) -> list[bool]:
+    """Which outcomes say `verdict` and go on saying it after Holm over all of them."""
     alphas = {outcome.alpha for outcome in outcomes}
     if len(alphas) > 1:
         raise CardError(f"Holm shares one alpha, the criteria have {sorted(alphas)}; register one")
     p_values = [o.p_validated if verdict is Verdict.VALIDATED else o.p_refuted for o in outcomes]
     survived = holm([1.0 if p is None else p for p in p_values], alphas.pop()).reject
     # the criterion's own verdict stands as well: it has resolved ties that a p in doubles has not
-    return any(
+    return [
         alive and outcome.verdict is verdict
         for alive, outcome in zip(survived, outcomes, strict=True)
-    )
+    ]

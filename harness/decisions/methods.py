@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.cards.card import POINT_ESTIMATE
 from harness.decisions.criterion import Criterion, Unit
 from harness.errors import CardError
 from harness.statistics import betting, clustered, exact, exact_limits, intervals, paired
@@ -74,6 +75,7 @@ class Method:
     unit: Unit = Unit.FIXED_CHECKPOINT_ITEMS
     min_n: int = 1
     any_spread: bool = False  # its width follows the data's spread down to any value above 0
+    at_least: bool = False  # an estimate at the margin validates: "at least", not "above"
 
 
 def method_named(name: str) -> Method:
@@ -89,8 +91,11 @@ def registered_method(criterion: Criterion) -> Method:
     name = method.name
     if criterion.unit != method.unit:
         raise CardError(f"{where}{name} counts {method.unit}, the unit is {criterion.unit}")
-    if method.binary and criterion.pair is None:
-        raise CardError(f"{where}{name} needs weights +1 and -1 and scores of 0 or 1")
+    if method.binary and (criterion.pair is None or len(criterion.seeds) > 1):
+        raise CardError(
+            f"{where}{name} needs weights +1 and -1 and scores of 0 or 1, which a mean over "
+            "several seeds is not"
+        )
     if name == "mcnemar_exact" and criterion.margin != 0.0:
         raise CardError(f"{where}{name} tests margin 0 only, the margin is {criterion.margin:+g}")
     if name == "paired_betting_cs" and not criterion.order_key:
@@ -178,6 +183,20 @@ def _clustered_p(sample: Sample, c: Criterion, margin: float) -> float:
 def _seed_p(sample: Sample, c: Criterion, margin: float) -> float:
     z = sample.z_N
     return paired.t_p(float(z.mean()), paired.standard_error(z), z.size - 1, margin, c.sides)
+
+
+def _point(sample: Sample, _criterion: Criterion) -> Interval:
+    mean = float(sample.z_N.mean())
+    return Interval(mean, mean, mean, sample.z_N.size)
+
+
+def _point_p(sample: Sample, c: Criterion, margin: float) -> float:
+    return 0.0 if _point_exactly(sample, c, margin) else 1.0
+
+
+def _point_exactly(sample: Sample, _criterion: Criterion, margin: float) -> bool:
+    mean, _ = _exact_moments(sample)
+    return mean >= as_fraction(margin)
 
 
 def _mcnemar_p(sample: Sample, c: Criterion, _zero: float) -> float:
@@ -271,6 +290,15 @@ METHODS: Mapping[str, Method] = {
             _mcnemar_exactly,
             finite_sample_valid=True,
             binary=True,
+        ),
+        # for cards that compare accuracies as they are: at the margin it is wrong half the time
+        Method(
+            POINT_ESTIMATE,
+            _point,
+            _point_p,
+            _point_exactly,
+            finite_sample_valid=False,
+            at_least=True,
         ),
     )
 }

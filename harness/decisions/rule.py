@@ -12,6 +12,7 @@ from harness.decisions.methods import Method, Sample, registered_method
 from harness.decisions.outcome import Outcome, Verdict
 from harness.decisions.pairing import PairedScores, Rows, paired_scores
 from harness.errors import StatisticsError
+from harness.statistics.intervals import Interval
 from harness.statistics.paired import PairedCounts, paired_counts
 
 NEAR_TIE = 1e-12  # closer than this, doubles can't tell a limit from a margin
@@ -88,14 +89,8 @@ def registered_order(order_key: str | None, item_ids: Sequence[str]) -> NDArray[
 
 
 def _decided(criterion: Criterion, method: Method, joined: PairedScores, sample: Sample) -> Outcome:
-    interval = method.limits(sample, criterion)
+    interval, verdict, notes = ruled(criterion, method, sample)
     margin, mirror = criterion.margin, sample.mirrored()
-    notes: list[str] = []
-    above = _clears(method, sample, criterion, interval.lower, margin, notes)
-    below = _clears(method, mirror, criterion, -interval.upper, -margin, notes)
-    verdict = Verdict.INCONCLUSIVE
-    if above != below:
-        verdict = Verdict.VALIDATED if above else Verdict.REFUTED
     return Outcome(
         id=criterion.id,
         metric=criterion.metric,
@@ -119,6 +114,23 @@ def _decided(criterion: Criterion, method: Method, joined: PairedScores, sample:
         notes=tuple(notes),
         sentence=sentences.decided(criterion, verdict, interval),
     )
+
+
+def ruled(
+    criterion: Criterion, method: Method, sample: Sample
+) -> tuple[Interval, Verdict, list[str]]:
+    """The limits, what the method says of them, and how near ties were resolved."""
+    interval = method.limits(sample, criterion)
+    notes: list[str] = []
+    above = _clears(method, sample, criterion, interval.lower, criterion.margin, notes)
+    if above and method.at_least:
+        return interval, Verdict.VALIDATED, notes
+    mirror = sample.mirrored()
+    below = _clears(method, mirror, criterion, -interval.upper, -criterion.margin, notes)
+    verdict = Verdict.INCONCLUSIVE
+    if above != below:
+        verdict = Verdict.VALIDATED if above else Verdict.REFUTED
+    return interval, verdict, notes
 
 
 def _clears(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from harness.cards.card import POINT_ESTIMATE
 from harness.decisions.criterion import Criterion, Unit
 from harness.decisions.outcome import Verdict
 from harness.statistics.intervals import Interval
@@ -22,11 +23,16 @@ def decided(criterion: Criterion, verdict: Verdict, interval: Interval) -> str:
     if in_points(criterion):
         shown = f"{100 * interval.estimate:+.2f}, limits {limits_text(criterion, interval)}"
         shown += f" (raw {raw}, margin {margin})"
-        margin = f"{100 * criterion.margin:+g} points"
+        margin = points(criterion.margin)
+    meaning = _MEANING[verdict]
+    if criterion.method == POINT_ESTIMATE:
+        shown = points(interval.estimate) if in_points(criterion) else f"{interval.estimate:+.6g}"
+        level = f"compared as it is, without an interval, n={interval.n}"
+        meaning = "lies at least at the margin" if verdict is Verdict.VALIDATED else meaning
     return (
         f"{verdict}: {criterion.metric} of {contrast_text(criterion.contrast().weights)}, for"
-        f" {subject(criterion)}, {_MEANING[verdict]} of {margin}: estimate {shown}, {level}."
-        f"{_caution(criterion, verdict, interval)}"
+        f" {subject(criterion)}, {meaning} of {margin}: estimate {shown}, {level}."
+        f"{_caution(criterion, verdict, interval)}{_win(criterion, verdict, interval)}"
     )
 
 
@@ -54,7 +60,14 @@ def subject(criterion: Criterion) -> str:
     """What the verdict speaks of."""
     if criterion.unit == Unit.SEEDS:
         return f"the method over {len(criterion.seeds)} seeds"
+    if len(criterion.seeds) > 1:
+        return f"these checkpoints ({len(criterion.seeds)} seeds an arm, averaged item by item)"
     return "these checkpoints"
+
+
+def points(value: float) -> str:
+    """A score difference in points."""
+    return f"{round(100 * value, 4):+g} points"
 
 
 def contrast_text(weights: Mapping[str, float]) -> str:
@@ -67,10 +80,22 @@ def contrast_text(weights: Mapping[str, float]) -> str:
     return text.removeprefix("+ ")
 
 
+def _win(criterion: Criterion, verdict: Verdict, interval: Interval) -> str:
+    """What the registration calls a win: a report, and no part of the verdict."""
+    if criterion.win is None or verdict is not Verdict.VALIDATED:
+        return ""
+    bar = points(criterion.win) if in_points(criterion) else f"{criterion.win:+g}"
+    if interval.estimate > criterion.win:
+        return f" By the registration this is a win: the estimate is above {bar}."
+    return f" By the registration this is no win, which takes an estimate above {bar}."
+
+
 def _caution(criterion: Criterion, verdict: Verdict, interval: Interval) -> str:
     """The misreading that each verdict invites."""
     if verdict is Verdict.INCONCLUSIVE:
         return " This is not evidence that there is no effect."
+    if criterion.method == POINT_ESTIMATE:
+        return " A point estimate has no error rate: see the diagnostics for intervals."
     if verdict is Verdict.VALIDATED and criterion.margin < 0.0 and interval.lower <= 0.0:
         return " This does not show that it lies above 0."
     if verdict is Verdict.REFUTED and criterion.margin > 0.0 and interval.upper >= 0.0:

@@ -17,6 +17,7 @@ from harness.methods.kernels import (
     cosine_loo_weights,
     effective_contributors,
     fit_tfidf,
+    kernel_loo_weights,
     softmax_loo_weights,
     uniform_loo_weights,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "group_std",
     "gs1",
     "importance_ratio",
+    "kernel_loo_weights",
     "loss_and_gradient",
     "maxrl",
     "per_group",

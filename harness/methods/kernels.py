@@ -107,6 +107,20 @@ def softmax_loo_weights(similarity_P_P: ArrayLike, tau: float) -> FloatArray:
     return logits_P_P
 
 
+def kernel_loo_weights(similarity_P_P: ArrayLike, kernel: Kernel) -> FloatArray:
+    """The weights that a registered kernel makes of similarities: softmax or cosine.
+
+    Raises:
+        StatisticsError, RunError: see `softmax_loo_weights` and `cosine_loo_weights`; a softmax
+            kernel without a tau is refused too.
+    """
+    if kernel.weighting == "cosine":
+        return cosine_loo_weights(similarity_P_P)
+    if kernel.tau is None:
+        raise StatisticsError("a softmax kernel has no tau; register one")
+    return softmax_loo_weights(similarity_P_P, kernel.tau)
+
+
 def cosine_loo_weights(similarity_P_P: ArrayLike) -> FloatArray:
     """w_ij = max(0, s_ij) / sum_{l != i} max(0, s_il) for j != i, and w_ii = 0.
 

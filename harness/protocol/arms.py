@@ -21,7 +21,8 @@ from harness.store import Entry, RunStore, produce_all
 from harness.tasks.gsm8k import Task
 from harness.training.identity import arm_parts, base_parts, evaluation_parts
 from harness.training.records import Checkpoint, ItemRow, StepRecord
-from harness.training.streams import data_order
+from harness.training.step_metrics import training_note
+from harness.training.streams import arm_order
 
 if TYPE_CHECKING:
     import tinker
@@ -52,23 +53,24 @@ class ArmKeeper:
     _states: dict[str, ArmState] = field(default_factory=dict)
 
     def pilot(self) -> None:
-        """Take every arm to the end of its pilot, unless it is there."""
+        """Take every arm of the first look to the end of its pilot, unless it is there."""
         steps = self.experiment.registration.training.pilot_steps
-        entries = {self.entry(arm).key: arm for arm in self.experiment.arms}
+        arms = self.experiment.look(1)
+        entries = {self.entry(arm).key: arm for arm in arms}
         produce_all(
-            [self.entry(arm) for arm in self.experiment.arms],
+            [self.entry(arm) for arm in arms],
             lambda entry: self._advance(entries[entry.key], steps),
             run=self.run_id,
             done=lambda entry: _piloted(entry, steps),
             retrain=self.retrain,
         )
 
-    def train(self) -> None:
-        """Take every arm to its end and evaluate it, and evaluate the base model.
+    def train(self, look: int) -> None:
+        """Take every arm of a look to its end and evaluate it, and evaluate the base model.
 
         A worker that takes an evaluation trains its arm first, so two workers train two arms.
         """
-        policies: list[Arm | None] = [*self.experiment.arms, None]
+        policies: list[Arm | None] = [*self.experiment.look(look), None]
         evaluations = {self.evaluation_entry(arm).key: arm for arm in policies}
         produce_all(
             [self.evaluation_entry(arm) for arm in policies],
@@ -80,13 +82,13 @@ class ArmKeeper:
     def pilot_evidence(self) -> Pilot:
         """What the pilot executed: the stored records of every arm's first steps."""
         steps = self.experiment.registration.training.pilot_steps
-        return {arm.name: _records(self.entry(arm), steps) for arm in self.experiment.arms}
+        return {arm.name: _records(self.entry(arm), steps) for arm in self.experiment.look(1)}
 
     def pilot_notes(self) -> tuple[str, ...]:
         """B_eff of the uniform and of the kernel baseline on the pilot's rollouts."""
         steps = self.experiment.registration.training.pilot_steps
         notes = []
-        for arm in self.experiment.arms:
+        for arm in self.experiment.look(1):
             if arm.estimator != "gs1":
                 continue
             noises = [
@@ -103,15 +105,23 @@ class ArmKeeper:
             )
         return tuple(notes)
 
-    def summary(self, arm: Arm) -> ArmSummary:
-        """What an arm did, counted from its stored steps."""
+    def training_notes(self, arms: Sequence[Arm]) -> tuple[str, ...]:
+        """What trained arms logged a step, reward and gradient norm, summed up."""
+        return tuple(training_note(arm.name, _records(self.entry(arm), arm.steps)) for arm in arms)
+
+    def summary(self, arm: Arm, *, called_for: bool = True) -> ArmSummary:
+        """What an arm did, counted from its stored steps; one not called for plans none."""
         entry, evaluation = self.entry(arm), self.evaluation_entry(arm)
+        if not called_for:
+            steps = [entry.read_step(step) for step in entry.steps()]
+            done = [record for record in steps if record is not None]
+            return ArmSummary(arm.name, len(done), _rollouts(done), 0, 0, None, 0, 0.0, math.nan)
         records = _records(entry, arm.steps) if entry.is_complete else []
         rows = self.rows(arm) if evaluation.is_complete else {}
         return ArmSummary(
             name=arm.name,
             steps=len(records),
-            rollouts=sum(len(group["rewards_G"]) for r in records for group in r["groups"]),
+            rollouts=_rollouts(records),
             planned_steps=arm.steps,
             planned_rollouts=arm.steps * arm.rollouts_per_step,
             accuracy=sum(rows.values()) / len(rows) if rows else None,
@@ -223,14 +233,20 @@ class ArmKeeper:
         from harness.training.estimators import estimator
         from harness.training.loop import ArmContext
 
-        train = self.task().train
+        train, spec = self.task().train, self.experiment.registration.training
         return ArmContext(
             arm=arm,
             registration=self.experiment.registration,
             base_model=self.experiment.card.base_model,
             lora_rank=self.experiment.card.lora_rank,
             train=train,
-            order=data_order(self.experiment.registration.training.data_order_seed, len(train)),
+            order=arm_order(
+                spec.data_order_seed,
+                len(train),
+                arm.groups_per_batch,
+                arm.prompts,
+                reuse=spec.reuse_prompts,
+            ),
             service=self.service.client(),
             prompter=self.service.prompter(),
             estimator=estimator(arm, [problem.question for problem in train]),
@@ -303,6 +319,10 @@ def _records(entry: Entry, steps: int) -> list[StepRecord]:
     records = {step: entry.read_step(step) for step in range(steps)}
     _refuse_missing(entry, {step for step, record in records.items() if record is None})
     return list(records.values())
+
+
+def _rollouts(records: Sequence[StepRecord]) -> int:
+    return sum(len(group["rewards_G"]) for record in records for group in record["groups"])
 
 
 def _refuse_missing(entry: Entry, steps: set[int]) -> None:

@@ -8,11 +8,22 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from harness.cards import Arm, Experiment, load_experiment
+from harness.cards import Arm, Experiment, load_experiment, read_clusters
+from harness.cards.card import BASE
 from harness.checks import PREFLIGHTS, gates
 from harness.checks.finding import Finding, GateFinding
-from harness.decisions import Criterion, Outcome, decide, diagnostics
-from harness.errors import CardError
+from harness.decisions import (
+    CombineRule,
+    Criterion,
+    Outcome,
+    Unit,
+    beside,
+    decide,
+    diagnostics,
+    looks,
+    settled,
+)
+from harness.decisions.beside import averaged, scores_by_seed
 from harness.protocol import preflights
 from harness.protocol.arms import ArmKeeper
 from harness.protocol.data import experiment_task, refuse_too_few_prompts
@@ -70,7 +81,6 @@ class CardRun:
         controller_pid: int,
         run_id: str,
     ) -> None:
-        _refuse_shared_roles(experiment)
         self.experiment = experiment
         self.preflights: tuple[str, ...] = PREFLIGHTS
         self.gates = tuple(check.metric for check in experiment.gates)
@@ -134,12 +144,15 @@ class CardRun:
         return self._arms.pilot_notes()
 
     def train(self) -> None:
-        """Every arm to its last step, and every evaluation."""
-        self._arms.train()
+        """Every arm to its last step and every evaluation; a second look only if called for."""
+        self._arms.train(1)
+        if self._second_look():
+            self._arms.train(2)
 
     def arm(self, name: str) -> ArmSummary:
         """What a trained arm did, counted from its stored steps."""
-        return self._arms.summary(self.experiment.arm(name))
+        arm = self.experiment.arm(name)
+        return self._arms.summary(arm, called_for=arm.look == 1 or self._second_look())
 
     def base(self) -> BaseSummary:
         """The base model's evaluation."""
@@ -147,15 +160,26 @@ class CardRun:
         return BaseSummary(sum(rows.values()) / len(rows), len(rows))
 
     def outcome(self, criterion: str) -> Outcome:
-        """The registered rule applied to one criterion."""
-        return decide(self._criterion(criterion), self._scores(), self._item_ids())
+        """The registered rule applied to one criterion, as it stands among all of them."""
+        first = self._decided(1)
+        if not self._second_look():
+            return first[criterion]
+        return looks.agreed(first[criterion], self._decided(2)[criterion])
 
     def diagnostics(self) -> tuple[str, ...]:
         """Lines that were not used for the verdict."""
-        scores = self._scores()
+        taken = [1, 2] if self._second_look() else [1]
+        trained = [arm for look in taken for arm in self.experiment.look(look)]
         lines: list[str] = []
-        for id in self.criteria:
-            lines.extend(diagnostics.lines(self._criterion(id), scores, self._item_ids()))
+        for look in taken:
+            scores = self._scores(look)
+            for id in self.criteria:
+                found = diagnostics.lines(
+                    self._criterion(id), scores, self._unit_ids(), clusters=self._clusters
+                )
+                lines.extend(f"look {look}: {line}" if len(taken) > 1 else line for line in found)
+        lines.extend(self._beside(trained))
+        lines.extend(self._arms.training_notes(trained))
         return tuple(lines)
 
     def attempts(self) -> int:
@@ -171,25 +195,53 @@ class CardRun:
         stated = next(criterion for criterion in rule.criteria if criterion.id == id)
         return Criterion.from_card(stated, rule)
 
-    def _scores(self) -> Mapping[str, Mapping[str, float]]:
-        return {arm.role: self._arms.rows(arm) for arm in _weighed(self.experiment)}
+    def _second_look(self) -> bool:
+        """Whether the rule has a second look and the first one calls for it."""
+        look = self.experiment.rule.second_look
+        return look is not None and looks.wanted(look, self._decided(1)[look.criterion])
 
-    def _item_ids(self) -> Sequence[str]:
+    def _decided(self, look: int) -> dict[str, Outcome]:
+        """All criteria on one look, as they stand together."""
+        rule, scores = self.experiment.rule, self._scores(look)
+        outcomes = {
+            id: decide(self._criterion(id), scores, self._unit_ids(), clusters=self._clusters)
+            for id in self.criteria
+        }
+        premises = {criterion.id for criterion in rule.criteria if criterion.premise}
+        return settled(outcomes, premises, CombineRule(rule.combine))
+
+    def _scores(self, look: int) -> Mapping[str, Mapping[str, float]]:
+        """Scores by role: of items, averaged over a role's seeds, or of seeds."""
+        rows = {arm: self._arms.rows(arm) for arm in self.experiment.look(look)}
+        base = self._arms.rows(None)
+        by_role = {
+            role: {arm.seed: rows[arm] for arm in self.experiment.role(role, look)}
+            for role in self.experiment.weighed_roles
+        }
+        if self.experiment.rule.unit == Unit.SEEDS:
+            return scores_by_seed(by_role, base)
+        return {role: averaged(list(of.values())) for role, of in by_role.items()} | {BASE: base}
+
+    def _beside(self, trained: Sequence[Arm]) -> list[str]:
+        """What seeds and ablations say beside the verdict."""
+        rows = {arm.name: self._arms.rows(arm) for arm in trained}
+        by_role: dict[str, dict[int, Mapping[str, float]]] = {}
+        for arm in trained:
+            by_role.setdefault(arm.role, {})[arm.seed] = rows[arm.name]
+        criteria = [self._criterion(id) for id in self.criteria]
+        weighed, base = self.experiment.weighed_roles, self._arms.rows(None)
+        lines = [line for c in criteria for line in beside.seed_lines(c, by_role, base)]
+        for role in by_role.keys() - set(weighed):
+            lines += beside.ablation_lines(role, weighed, by_role, self.experiment.rule.alpha)
+        return lines
+
+    def _unit_ids(self) -> Sequence[str]:
+        """What is counted: the registered items, or the registered seeds."""
+        if self.experiment.rule.unit == Unit.SEEDS:
+            return [str(seed) for seed in self.experiment.rule.seeds]
         return [problem.id for problem in self._task.test]
 
-
-def _weighed(experiment: Experiment) -> list[Arm]:
-    """The arms whose role a criterion weighs."""
-    roles = {role for criterion in experiment.rule.criteria for role in criterion.weights}
-    return [arm for arm in experiment.arms if arm.role in roles]
-
-
-def _refuse_shared_roles(experiment: Experiment) -> None:
-    """A criterion weighs one arm a role: with two, one of them would silently not count."""
-    for role in {arm.role for arm in _weighed(experiment)}:
-        names = [arm.name for arm in experiment.role(role)]
-        if len(names) > 1:
-            raise CardError(
-                f"{experiment.id}: {len(names)} arms play the {role} ({', '.join(names)}), a "
-                "decision rule compares 1; register the others as ablation"
-            )
+    @cached_property
+    def _clusters(self) -> Mapping[str, str | int] | None:
+        pinned = self.experiment.rule.clusters
+        return None if pinned is None else read_clusters(self._card_path.parent, pinned)

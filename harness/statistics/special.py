@@ -34,6 +34,11 @@ def t_cdf(x: float, df: float) -> float:
     return float(sp.stdtr(df, x))
 
 
+def noncentral_t_cdf(x: float, df: float, noncentrality: float) -> float:
+    """Distribution function of the noncentral t."""
+    return float(sp.nctdtr(df, noncentrality, x))
+
+
 def beta_quantile(p: float, a: float, b: float) -> float:
     """Quantile of Beta(a, b); StatisticsError where doubles can't hold it (p far below 1e-100)."""
     quantile = float(sp.betaincinv(a, b, p))

@@ -78,16 +78,18 @@ def estimator(arm: Arm, train_questions: Sequence[str]) -> Estimator:
         return Estimator(arm, None)
     if arm.estimator == "uniform_loo":
         return Estimator(arm, lambda problems: kernels.uniform_loo_weights(len(problems)))
-    if arm.estimator != "gs1" or arm.kernel is None or arm.kernel.tau is None:
+    kernel = arm.kernel
+    tuned = kernel is not None and (kernel.tau is not None or kernel.weighting == "cosine")
+    if arm.estimator != "gs1" or kernel is None or not tuned:
         raise RunError(
             f"arm {arm.name}: estimator {arm.estimator!r} with kernel {arm.kernel!r} can't be "
-            "made; use group_mean, uniform_loo, or gs1 with a kernel and its tau"
+            "made; use group_mean, uniform_loo, or gs1 with a kernel, and a tau if it is a softmax"
         )
-    fitted, tau = kernels.fit_tfidf(train_questions, arm.kernel), arm.kernel.tau
+    fitted = kernels.fit_tfidf(train_questions, kernel)
 
     def weights(problems: Sequence[Problem]) -> NDArray[np.float64]:
         similarity_P_P = fitted.similarity([problem.question for problem in problems])
-        return kernels.softmax_loo_weights(similarity_P_P, tau)
+        return kernels.kernel_loo_weights(similarity_P_P, kernel)
 
     return Estimator(arm, weights)
 

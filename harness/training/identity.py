@@ -14,8 +14,8 @@ from harness.training.service import ServiceAddress
 RUNTIME_FIELDS = frozenset({"checkpoint_every", "pilot_steps"})
 """Of TrainingSpec: they decide when state is kept and read, not what is computed."""
 
-RUNTIME_ARM_FIELDS = frozenset({"role"})
-"""Of Arm: the role only says who is compared with whom. The name is in the seeds of rollouts."""
+RUNTIME_ARM_FIELDS = frozenset({"role", "look"})
+"""Of Arm: they say who is compared with whom and when. The name is in the seeds of rollouts."""
 
 
 def service_identity(experiment: Experiment, remote: ServiceAddress | None) -> dict[str, object]:
@@ -30,10 +30,11 @@ def arm_parts(
     experiment: Experiment, arm: Arm, service: dict[str, object], version: int
 ) -> dict[str, object]:
     """The key of one arm's training."""
-    training = experiment.registration.training.model_dump(mode="json")
+    # a setting added later has the default that earlier results were made with, and no key
+    training = experiment.registration.training.model_dump(mode="json", exclude_defaults=True)
     described = {
         **asdict(arm),
-        "kernel": arm.kernel.model_dump(mode="json") if arm.kernel else None,
+        "kernel": arm.kernel.model_dump(mode="json", exclude_defaults=True) if arm.kernel else None,
     }
     return {
         "version": version,

@@ -1,10 +1,14 @@
 """Figures of one step, from its stored rollouts."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 
 from harness.errors import RunError
-from harness.training.records import GroupRecord
+from harness.training.records import GroupRecord, StepRecord
+
+GRAD_NORM = "service/grad_norm"
+"""The norm of the step's gradient, where the service reports it with optim_step."""
 
 
 def step_metrics(
@@ -48,6 +52,27 @@ def step_metrics(
                 "log, or lower the learning rate"
             )
     return metrics
+
+
+def training_note(arm: str, records: Sequence[StepRecord]) -> str:
+    """Reward and gradient norm over the steps of one arm; the variance has ddof 1.
+
+    The norm is of the step's whole gradient, as the service reports it with the update.
+    """
+    rewards = [record["metrics"]["reward"] for record in records]
+    norms = [r["metrics"][GRAD_NORM] for r in records if GRAD_NORM in r["metrics"]]
+    ends = max(1, min(10, len(rewards) // 2))
+    text = (
+        f"{arm}: train reward {statistics.fmean(rewards[:ends]):.4f} over the first {ends} steps, "
+        f"{statistics.fmean(rewards[-ends:]):.4f} over the last"
+    )
+    if len(norms) < 2 or len(norms) < len(records):
+        return f"{text}; the service reports no gradient norm for every step"
+    variance = statistics.variance(norms)
+    return (
+        f"{text}; gradient norm mean {statistics.fmean(norms):.5g}, variance over "
+        f"{len(norms)} steps {variance:.5g}"
+    )
 
 
 def _share(flags: Sequence[bool]) -> float:

@@ -11,6 +11,21 @@ def stream_seed(seed: int, *names: str | int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) % 2**31
 
 
+def arm_order(seed: int, n: int, batch: int, draws: int, *, reuse: bool) -> list[int]:
+    """The order in which an arm that takes `batch` prompts a step draws from a split of n.
+
+    With `reuse`, and more than n draws, the split is shuffled anew for each further pass; a pass
+    ends where no whole step is left, so that no step holds a prompt twice.
+    """
+    order = data_order(seed, n)
+    if not reuse or draws <= n or batch > n:
+        return order
+    whole = n - n % batch
+    seeds = [stream_seed(seed, "pass", number) for number in range(1, -(-draws // whole))]
+    passes = [order, *(data_order(other, n) for other in seeds)]
+    return [index for one in passes for index in one[:whole]]
+
+
 def data_order(seed: int, n: int) -> list[int]:
     """The fixed shuffled order in which prompts of a split of n records are drawn."""
     generator = np.random.Generator(np.random.PCG64(stream_seed(seed, "data_order")))

@@ -18,7 +18,7 @@ from harness.training.estimators import estimator
 from harness.training.loop import ArmContext
 from harness.training.prompts import Prompter
 from harness.training.records import StepRecord
-from harness.training.streams import data_order
+from harness.training.streams import arm_order
 
 if TYPE_CHECKING:
     import tinker
@@ -30,7 +30,7 @@ def throw_away_arms(
 ) -> Iterator[dict[str, ArmContext]]:
     """The context of every arm by name, as the run makes it, over a store that is deleted."""
     questions = [problem.question for problem in task.train]
-    order = data_order(experiment.registration.training.data_order_seed, len(task.train))
+    spec = experiment.registration.training
     with tempfile.TemporaryDirectory(prefix="throw-away-") as folder:
         store = RunStore(Path(folder))
         yield {
@@ -40,7 +40,13 @@ def throw_away_arms(
                 base_model=experiment.card.base_model,
                 lora_rank=experiment.card.lora_rank,
                 train=task.train,
-                order=order,
+                order=arm_order(
+                    spec.data_order_seed,
+                    len(task.train),
+                    arm.groups_per_batch,
+                    arm.prompts,
+                    reuse=spec.reuse_prompts,
+                ),
                 service=service,
                 prompter=prompter,
                 estimator=estimator(arm, questions),

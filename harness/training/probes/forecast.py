@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.cards import Arm, Experiment
-from harness.cards.registration import Forecast
+from harness.cards.registration import Forecast, Kernel
 from harness.checks.forecast import ArmForecast, ForecastEvidence, TauForecast
 from harness.checks.gates import contributors_median, mean_abs_gap
 from harness.methods import (
@@ -14,7 +14,7 @@ from harness.methods import (
     effective_contributors,
     fit_tfidf,
     gs1,
-    softmax_loo_weights,
+    kernel_loo_weights,
 )
 from harness.tasks.gsm8k import Task
 from harness.training.streams import data_order, stream_seed
@@ -37,25 +37,23 @@ def collect(experiment: Experiment, task: Task) -> ForecastEvidence:
 
 
 def forecast_arm(arm: Arm, experiment: Experiment, questions: Sequence[str]) -> ArmForecast:
-    """One arm's two model-free gates, at its own tau and on a grid of others."""
+    """One arm's two model-free gates, at its own tau and, if it has one, on a grid of others."""
     kernel, training = arm.kernel, experiment.registration.training
     assert kernel is not None  # a gs1 arm has one, or the card was refused
-    assert kernel.tau is not None
     similarities = pilot_similarities(
         fit_tfidf(questions, kernel), arm, questions, training.data_order_seed, training.pilot_steps
     )
     prompts = sum(len(similarity_P_P) for similarity_P_P in similarities)
     rewards = simulated_rewards(experiment.registration.forecast, arm.name, prompts)
-    grid = [
-        kernel.tau * 2.0 ** (step / PER_OCTAVE)
-        for step in range(-OCTAVES * PER_OCTAVE, OCTAVES * PER_OCTAVE + 1)
-    ]
+    steps = range(-OCTAVES * PER_OCTAVE, OCTAVES * PER_OCTAVE + 1)
+    taus = [] if kernel.tau is None else [kernel.tau * 2.0 ** (s / PER_OCTAVE) for s in steps]
+    grid = [kernel.model_copy(update={"tau": tau}) for tau in taus]
     return ArmForecast(
         arm=arm.name,
         prompts=prompts,
         steps=len(similarities),
-        registered=at_tau(kernel.tau, similarities, rewards),
-        grid=[at_tau(tau, similarities, rewards) for tau in grid],
+        registered=at_tau(kernel, similarities, rewards),
+        grid=[at_tau(other, similarities, rewards) for other in grid],
     )
 
 
@@ -80,10 +78,10 @@ def simulated_rewards(spec: Forecast, arm: str, prompts: int) -> NDArray[np.floa
 
 
 def at_tau(
-    tau: float, similarities: Sequence[NDArray[np.float64]], rewards_R_N: NDArray[np.float64]
+    kernel: Kernel, similarities: Sequence[NDArray[np.float64]], rewards_R_N: NDArray[np.float64]
 ) -> TauForecast:
-    """Both gates at one temperature, pooled over steps as the gates pool them."""
-    weights = [softmax_loo_weights(similarity_P_P, tau) for similarity_P_P in similarities]
+    """Both gates with one kernel, pooled over steps as the gates pool them."""
+    weights = [kernel_loo_weights(similarity_P_P, kernel) for similarity_P_P in similarities]
     ends = np.cumsum([len(weights_P_P) for weights_P_P in weights])[:-1]
     gaps = []
     for rewards_N in rewards_R_N:
@@ -91,7 +89,7 @@ def at_tau(
         advantages = [gs1(r_P, w_P_P) for r_P, w_P_P in zip(rewards, weights, strict=True)]
         gaps.append(mean_abs_gap([r.tolist() for r in rewards], [a.tolist() for a in advantages]))
     return TauForecast(
-        tau=tau,
+        tau=kernel.tau,
         contributors_median=contributors_median(
             [effective_contributors(w).tolist() for w in weights]
         ),

@@ -30,9 +30,9 @@ class Reference(Protocol):
         rewards: Sequence[float],
         train_questions: Sequence[str],
         questions: Sequence[str],
-        tau: float,
+        *tau: float,
     ) -> list[float]:
-        """GS1 advantages (P,)."""
+        """GS1 advantages (P,); tau is given if the kernel has one."""
         ...
 
     def loss(
@@ -63,7 +63,7 @@ def collect(experiment: Experiment, task: Task, cards_dir: Path) -> ReferenceEvi
     from harness.training.probes.fixed_rollouts import patterns
 
     arm = next((arm for arm in experiment.arms if arm.estimator == "gs1"), None)
-    if arm is None or arm.kernel is None or arm.kernel.tau is None:
+    if arm is None or arm.kernel is None:
         return ReferenceEvidence(arm="", reference="", prompts=0, tau=0.0, patterns={})
     name = next(iter(experiment.registration.pins.references), None)
     if name is None:
@@ -79,9 +79,7 @@ def collect(experiment: Experiment, task: Task, cards_dir: Path) -> ReferenceEvi
         prompts=len(problems),
         tau=tau,
         patterns={
-            pattern: _against_reference(
-                fitted, reference, questions, problems, rewards, arm.kernel.tau
-            )
+            pattern: _against_reference(fitted, reference, questions, problems, rewards, tau)
             for pattern, rewards in patterns(len(problems), SEED).items()
         },
     )
@@ -111,7 +109,7 @@ def _against_reference(
     questions: Sequence[str],
     problems: Sequence[Problem],
     rewards_P: Sequence[float],
-    tau: float,
+    tau: float | None,
 ) -> PathAgreement:
     from harness.training.probes.fixed_rollouts import fixed_groups
     from harness.training.probes.small_model import datum_logprobs
@@ -122,7 +120,10 @@ def _against_reference(
     ours = step_data(groups, estimate.advantages_P_G)
 
     expected_P = reference.advantages(
-        list(rewards_P), questions, [problem.question for problem in problems], tau
+        list(rewards_P),
+        questions,
+        [problem.question for problem in problems],
+        *([] if tau is None else [tau]),
     )
     # the reference knows action tokens only, and the log-probs as they were recorded
     actions = [group.trajectories_G[0].transitions[0].ac for group in groups]
