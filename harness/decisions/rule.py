@@ -108,7 +108,10 @@ def _decided(criterion: Criterion, method: Method, joined: PairedScores, sample:
         method=method.name,
         unit=criterion.unit,
         p_validated=method.p_above(sample, criterion, margin),
-        p_refuted=method.p_above(mirror, criterion, -margin),
+        # "at least" takes the tie from the other side
+        p_refuted=1.0
+        if method.at_least and verdict is Verdict.VALIDATED
+        else method.p_above(mirror, criterion, -margin),
         counts=sample.counts,
         problems=(),
         notes=tuple(notes),

@@ -79,7 +79,7 @@ def arm_lines(ledger: ExperimentLedger, width: int) -> list[str]:
                 name,
                 f"{arm['steps']}/{arm['planned_steps']}",
                 f"{arm['rollouts']}/{arm['planned_rollouts']}",
-                f"{arm['final_reward']:.3f}",
+                f"{arm['final_reward']:.3f}" if arm["steps"] else "-",
                 "-" if arm["accuracy"] is None else f"{arm['accuracy']:.4f}",
                 str(arm["n_items"]),
                 f"{arm['wall_seconds']:.1f}",

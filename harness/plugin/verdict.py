@@ -26,12 +26,15 @@ def verdict_of(ledger: ExperimentLedger) -> Verdict:
 
     A failed preflight or gate, or an item that broke or was blocked, makes the experiment INVALID,
     whatever else was found: a decision stands on them. REFUTED needs one criterion; INCONCLUSIVE
-    and VALIDATED need every criterion to have been decided.
+    and VALIDATED need every criterion to have been decided. Where the rule lets any criterion
+    pass, one VALIDATED stands over INCONCLUSIVE.
     """
     if problem := first_problem(ledger):
         return Verdict("INVALID", problem)
-    for word in ("REFUTED", "INCONCLUSIVE", "VALIDATED"):
-        if word == "INCONCLUSIVE" and (why := undecided(ledger)):
+    any_may = ledger.experiment is not None and ledger.experiment.rule.combine == "any_may_pass"
+    weaker = ("VALIDATED", "INCONCLUSIVE") if any_may else ("INCONCLUSIVE", "VALIDATED")
+    for word in ("REFUTED", *weaker):
+        if word != "REFUTED" and (why := undecided(ledger)):
             return Verdict(None, f"not decided: {why}")
         if sentences := [record.reason for record in ledger.records_of(word)]:
             # the word already stands in front of the whole

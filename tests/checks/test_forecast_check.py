@@ -121,13 +121,26 @@ def test_an_unknown_method_blocks(experiment, sound, bend):
     assert "unknown decision method 'gut_feeling'" in check(sound["forecast"], other).message
 
 
-def test_another_method_has_no_power_block_and_says_so(experiment, sound, bend):
-    """The block is Hoeffding's; other methods are told apart, not given its figures."""
-    other = bend(experiment, card={"decision_rule": {"method": "paired_tango"}})
-    finding = check(sound["forecast"], other)
+def test_a_method_of_tables_has_a_power_block_of_its_own(experiment, sound, bend):
+    """Tango validates more often than Hoeffding at a tie, and the block says how often."""
+    hoeffding = check(sound["forecast"], experiment)
+    tango = check(
+        sound["forecast"], bend(experiment, card={"decision_rule": {"method": "paired_tango"}})
+    )
+    name = "primary_noninferiority.p_validated_at_tie_discordance_20"
+
+    assert tango.ok
+    assert hoeffding.metrics[name] == pytest.approx(0.023, abs=0.0005)
+    assert tango.metrics[name] == pytest.approx(0.981, abs=0.0005)
+
+
+def test_a_method_of_the_order_has_no_power_block_and_says_so(experiment, sound, bend):
+    """What depends on the order of the items is not known before there are any scores."""
+    rule = {"method": "paired_betting_cs", "order_key": "key"}
+    finding = check(sound["forecast"], bend(experiment, card={"decision_rule": rule}))
 
     assert finding.ok
-    assert any("the registered method is paired_tango" in note for note in finding.notes)
+    assert any("no power block: that of paired_betting_cs" in note for note in finding.notes)
 
 
 @pytest.mark.parametrize(

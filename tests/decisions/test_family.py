@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.decisions import CombineRule, Criterion, Outcome, Verdict, combine, decide
+from harness.decisions import CombineRule, Criterion, Outcome, Verdict, combine, decide, settled
 from harness.errors import CardError
 
 Registered = Callable[..., Criterion]
@@ -79,3 +79,33 @@ def test_refused_combinations(outcomes: Callable[[str], list[Outcome]]) -> None:
     one, two = outcomes("VI")
     with pytest.raises(CardError, match="one alpha"):
         combine([one, dataclasses.replace(two, alpha=0.01)], CombineRule.ANY_MAY_PASS)
+
+
+@pytest.mark.parametrize("rule", CombineRule)
+@pytest.mark.parametrize("letters", [a + b + c for a in "VRI" for b in "VRI" for c in "VRI"])
+def test_settled_outcomes_say_what_their_family_says(outcomes, rule, letters):
+    """Each outcome as it stands among the others combines to the verdict of the raw ones."""
+    raw = outcomes(letters)
+    stand = settled({str(i): o for i, o in enumerate(raw)}, (), rule)
+    words = {outcome.verdict for outcome in stand.values()}
+
+    together = combine(raw, rule)
+    if rule is CombineRule.ANY_MAY_PASS and Verdict.VALIDATED in words:
+        assert together is Verdict.VALIDATED
+        assert Verdict.REFUTED not in words
+    else:
+        assert combine(list(stand.values()), CombineRule.ALL_MUST_PASS) is together
+
+
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [("VV", "VV"), ("RV", "RV"), ("VR", "II"), ("RR", "II"), ("VI", "II"), ("RX", "IX")],
+)
+def test_premise_that_is_not_shown_makes_the_comparison_not_count(outcomes, letters, expected):
+    """The second is a premise: without it nothing is validated or refuted, and it never refutes."""
+    stand = settled(
+        {str(i): o for i, o in enumerate(outcomes(letters))}, {"1"}, CombineRule.ALL_MUST_PASS
+    )
+    words = {"V": "VALIDATED", "R": "REFUTED", "I": "INCONCLUSIVE", "X": "INVALID"}
+
+    assert [str(o.verdict) for o in stand.values()] == [words[letter] for letter in expected]

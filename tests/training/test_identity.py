@@ -33,6 +33,7 @@ TRAINING = {
     "data_order_seed": 9,
     "pilot_steps": 1,
     "checkpoint_every": 1,
+    "reuse_prompts": True,
 }
 ARM = {
     "name": "renamed",
@@ -47,10 +48,11 @@ ARM = {
     "loss": "ppo",
     "loss_config": {"clip_low_threshold": 0.8},
     "lag": 1,
+    "look": 2,
 }
 EVALUATION = {"max_tokens": 17, "temperature": 0.5, "answer": "boxed"}
 
-RUNTIME = {"pilot_steps", "checkpoint_every", "role"}
+RUNTIME = {"pilot_steps", "checkpoint_every", "role", "look"}
 
 NOT_CLASSED = (
     "{model}.{names} is not classed. Either it changes what is computed: give it another value in "
@@ -136,7 +138,9 @@ def test_every_setting_of_adam_decides_an_arms_key(small, beta):
     assert arm_key(with_training(small, adam={beta: 0.125})) != arm_key(small)
 
 
-@pytest.mark.parametrize("field", ["ngram_range", "lowercase", "sublinear_tf", "stop_words", "tau"])
+@pytest.mark.parametrize(
+    "field", ["ngram_range", "lowercase", "sublinear_tf", "stop_words", "tau", "weighting"]
+)
 def test_every_setting_of_the_kernel_decides_an_arms_key(small, field):
     """Another kernel weighs other prompts."""
     values = {
@@ -145,6 +149,7 @@ def test_every_setting_of_the_kernel_decides_an_arms_key(small, field):
         "sublinear_tf": True,
         "stop_words": "english",
         "tau": 9.0,
+        "weighting": "cosine",
     }
     kernel = small.arm(GS1).kernel.model_copy(update={field: values[field]})
 
