@@ -212,10 +212,9 @@ class CardRun:
 
     def _scores(self, look: int) -> Mapping[str, Mapping[str, float]]:
         """Scores by role: of items, averaged over a role's seeds, or of seeds."""
-        rows = {arm: self._arms.rows(arm) for arm in self.experiment.look(look)}
         base = self._arms.rows(None)
         by_role = {
-            role: {arm.seed: rows[arm] for arm in self.experiment.role(role, look)}
+            role: {arm.seed: self._arms.rows(arm) for arm in self.experiment.role(role, look)}
             for role in self.experiment.weighed_roles
         }
         if self.experiment.rule.unit == Unit.SEEDS:
@@ -224,10 +223,9 @@ class CardRun:
 
     def _beside(self, trained: Sequence[Arm]) -> list[str]:
         """What seeds and ablations say beside the verdict."""
-        rows = {arm.name: self._arms.rows(arm) for arm in trained}
         by_role: dict[str, dict[int, Mapping[str, float]]] = {}
         for arm in trained:
-            by_role.setdefault(arm.role, {})[arm.seed] = rows[arm.name]
+            by_role.setdefault(arm.role, {})[arm.seed] = self._arms.rows(arm)
         criteria = [self._criterion(id) for id in self.criteria]
         weighed, base = self.experiment.weighed_roles, self._arms.rows(None)
         lines = [line for c in criteria for line in beside.seed_lines(c, by_role, base)]
