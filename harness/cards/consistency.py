@@ -24,7 +24,11 @@ def experiment_problems(experiment: Experiment) -> list[str]:
         *kernel_problems(card, registration),
     ]
     # arms can be compared once each has a schedule, and looks once there is a rule
-    return problems or [*seed_problems(experiment), *look_problems(experiment)]
+    return problems or [
+        *seed_problems(experiment),
+        *look_problems(experiment),
+        *tuning_problems(experiment),
+    ]
 
 
 def arm_name_problems(card: Card, registration: Registration) -> list[str]:
@@ -164,6 +168,24 @@ def look_problems(experiment: Experiment) -> list[str]:
         for a in later
         if a.role not in weighed
     ]
+    return problems
+
+
+def tuning_problems(experiment: Experiment) -> list[str]:
+    """The grid ascends, and trials leave the held-out slice of the train split alone."""
+    tuning = experiment.registration.tuning
+    if tuning is None:
+        return []
+    rates, n = tuning.learning_rates, experiment.card.dataset.n_examples
+    problems = []
+    if min(rates) <= 0.0 or rates != sorted(set(rates)):
+        problems.append(f"tuning: learning_rates {rates} must ascend from above 0")
+    draws = tuning.steps * max(arm.groups_per_batch for arm in experiment.arms)
+    if draws + tuning.heldout > n:
+        problems.append(
+            f"tuning: a trial takes {draws} prompts and {tuning.heldout} are held out, but the "
+            f"train split has {n}; make trials shorter or the slice smaller"
+        )
     return problems
 
 

@@ -1,7 +1,7 @@
 """Card, registration and scale, joined into one immutable experiment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pydantic import Field, JsonValue
@@ -68,7 +68,10 @@ class Arm:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A card at a scale, as it is run. `sha256` identifies card, registration and scale."""
+    """A card at a scale, as it is run. `sha256` identifies card, registration and scale.
+
+    `learning_rates` are those that a tuning stage has chosen, by role; they replace the arms' own.
+    """
 
     id: str
     card: Card
@@ -78,12 +81,15 @@ class Experiment:
     registration_sha256: str
     scale_sha256: str
     sha256: str
+    learning_rates: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
         """The arms in the registration's order."""
         stated = {arm.name: arm for arm in self.card.arms or ()}
-        return tuple(_arm(spec, stated.get(spec.name)) for spec in self.registration.arms)
+        arms = (_arm(spec, stated.get(spec.name)) for spec in self.registration.arms)
+        rates = self.learning_rates
+        return tuple(replace(a, learning_rate=rates.get(a.role, a.learning_rate)) for a in arms)
 
     @property
     def rule(self) -> DecisionRule:

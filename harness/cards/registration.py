@@ -114,6 +114,24 @@ class EvaluationSpec(Frozen):
     answer: Literal["final_number", "boxed"]
 
 
+class Tuning(Frozen):
+    """A learning rate for each role, chosen before the test split is read.
+
+    Every role tries the same rates for the same number of steps and is scored on the last
+    `heldout` prompts of the train split's fixed order, which no trial trains on. While the best
+    rate of any role sits at an edge of the grid, the grid grows there by `factor`, for all roles,
+    `max_extensions` times at most. The predicted time of the first grid must fit
+    `max_wall_minutes`.
+    """
+
+    learning_rates: list[float] = Field(min_length=3)
+    steps: int = Field(gt=0)
+    heldout: int = Field(gt=0)
+    factor: float = Field(gt=1)
+    max_extensions: int = Field(ge=0)
+    max_wall_minutes: float = Field(gt=0)
+
+
 class DataPins(Frozen):
     """sha256 of the data files, or null where the file is made by the run itself."""
 
@@ -198,3 +216,4 @@ class Registration(Frozen):
     accepted: list[Acceptance]
     decision_rule: DecisionRule | None = None
     extra_gates: list[GateCheck] = Field(default_factory=list)
+    tuning: Tuning | None = None

@@ -47,7 +47,8 @@ class Preflight(Generic[E]):
 
     `name` says what evidence is collected: preflights of one name share one collection. Evidence is
     kept in the run store unless `kept` is false, which suits what is cheap and must be current.
-    `served` says whether it depends on the service.
+    `served` says whether it depends on the service, `reads_test` whether it reads the test split: a
+    tuning stage comes before those that do.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Preflight(Generic[E]):
     check: Callable[[E, Experiment], Finding]
     served: bool = False
     kept: bool = True
+    reads_test: bool = False
 
     def parts(self, context: Context) -> dict[str, object]:
         """What its evidence depends on."""
@@ -157,11 +159,21 @@ PREFLIGHTS: dict[str, Preflight[Any]] = {
     ),
     # one set of throw-away steps answers two questions: can it be done, and how long will it take
     "capability": Preflight(
-        "throw_away", ThrowAwayEvidence, _throw_away, capability.check, served=True
+        "throw_away",
+        ThrowAwayEvidence,
+        _throw_away,
+        capability.check,
+        served=True,
+        reads_test=True,
     ),
     "feasibility": Preflight(
-        "throw_away", ThrowAwayEvidence, _throw_away, feasibility.check, served=True
+        "throw_away",
+        ThrowAwayEvidence,
+        _throw_away,
+        feasibility.check,
+        served=True,
+        reads_test=True,
     ),
-    "audit": Preflight("audit", audit.AuditEvidence, _audit, audit.check),
+    "audit": Preflight("audit", audit.AuditEvidence, _audit, audit.check, reads_test=True),
     "forecast": Preflight("forecast", forecast.ForecastEvidence, _forecast, forecast.check),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -24,11 +25,13 @@ from harness.decisions import (
     settled,
 )
 from harness.decisions.beside import averaged, scores_by_seed
+from harness.errors import RunError
 from harness.protocol import preflights
 from harness.protocol.arms import ArmKeeper
-from harness.protocol.data import experiment_task, refuse_too_few_prompts
+from harness.protocol.data import experiment_task, refuse_too_few_prompts, train_task
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun
+from harness.protocol.tuning import Tuner
 from harness.store import RunStore, produce_all
 from harness.tasks.gsm8k import Task
 
@@ -81,7 +84,8 @@ class CardRun:
         controller_pid: int,
         run_id: str,
     ) -> None:
-        self.experiment = experiment
+        self.experiment = self._registered = experiment
+        self._tuning_notes: tuple[str, ...] = ()
         self.preflights: tuple[str, ...] = PREFLIGHTS
         self.gates = tuple(check.metric for check in experiment.gates)
         self.criteria = tuple(criterion.id for criterion in experiment.rule.criteria)
@@ -105,6 +109,16 @@ class CardRun:
         return preflights.Context(self.experiment, cards_dir, lambda: self._task, self._service)
 
     @cached_property
+    def _train_task(self) -> Task:
+        return train_task(self._registered, self._runs_dir, self._data_dir)
+
+    @cached_property
+    def _train_context(self) -> preflights.Context:
+        """What may be looked at before the tuning stage has chosen: no test split, no choice."""
+        cards_dir, task = self._card_path.parent, lambda: self._train_task
+        return preflights.Context(self._registered, cards_dir, task, self._service)
+
+    @cached_property
     def _arms(self) -> ArmKeeper:
         return ArmKeeper(
             self.experiment,
@@ -118,9 +132,16 @@ class CardRun:
 
     def preflight(self, id: str) -> Finding:
         """One preflight: its evidence is collected once and checked each time."""
-        flight, context = preflights.PREFLIGHTS[id], self._context
+        flight = preflights.PREFLIGHTS[id]
+        if self._registered.registration.tuning is None:
+            context = self._context
+        elif flight.reads_test:
+            self._tune()
+            context = self._context
+        else:
+            context = self._train_context
         if not flight.kept:
-            return flight.finding(flight.document(context), self.experiment)
+            return flight.finding(flight.document(context), context.experiment)
         entry = self._store.entry(f"preflight/{flight.name}", flight.parts(context))
         produce_all(
             [entry],
@@ -128,10 +149,11 @@ class CardRun:
             run=self._run_id,
             retrain=self._retrain,
         )
-        return flight.finding(entry.summary(), self.experiment)
+        return flight.finding(entry.summary(), context.experiment)
 
     def pilot(self) -> None:
-        """The first steps of every arm."""
+        """The first steps of every arm, at the tuned learning rates if there is a tuning stage."""
+        self._tune()
         self._arms.pilot()
 
     def gate(self, metric: str) -> GateFinding:
@@ -141,7 +163,7 @@ class CardRun:
 
     def pilot_notes(self) -> tuple[str, ...]:
         """Diagnostics of the pilot that decide nothing, such as B_eff."""
-        return self._arms.pilot_notes()
+        return (*self._tuning_notes, *self._arms.pilot_notes())
 
     def train(self) -> None:
         """Every arm to its last step and every evaluation; a second look only if called for."""
@@ -194,6 +216,31 @@ class CardRun:
         rule = self.experiment.rule
         stated = next(criterion for criterion in rule.criteria if criterion.id == id)
         return Criterion.from_card(stated, rule)
+
+    def _tune(self) -> None:
+        """Choose the learning rates, once: the arms, their keys and the test split come after.
+
+        Raises:
+            RunError: a preflight that needs no test split did not pass.
+        """
+        registered = self._registered
+        if registered.registration.tuning is None or self.experiment is not registered:
+            return
+        for id in (id for id, flight in preflights.PREFLIGHTS.items() if not flight.reads_test):
+            if not (finding := self.preflight(id)).ok:
+                raise RunError(f"tuning is blocked by preflight {finding.problems[0]}")
+        choice = Tuner(
+            registered,
+            self._store,
+            self._service,
+            self._train_task,
+            self._run_id,
+            self._retrain,
+        ).choice()
+        self._tuning_notes = choice.lines()
+        self.experiment = replace(registered, learning_rates=choice.rates)
+        for stale in ("_context", "_arms"):
+            self.__dict__.pop(stale, None)
 
     def _second_look(self) -> bool:
         """Whether the rule has a second look and the first one calls for it."""

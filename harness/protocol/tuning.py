@@ -1,0 +1,254 @@
+"""The tuning stage: a learning rate for each role, chosen on a held-out slice of the train split.
+
+It is given the train split alone, so nothing of the test split can reach the choice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from harness.cards import Arm, Experiment
+from harness.cards.registration import Tuning
+from harness.errors import BudgetExceeded
+from harness.methods.tuning import best_rate, edge_rates
+from harness.protocol.arms import EVALUATION_VERSION, TRAINING_VERSION
+from harness.protocol.budget import Clock, read_clock, wall_seconds
+from harness.protocol.services import Service
+from harness.store import Entry, RunStore, produce_all
+from harness.tasks.gsm8k import Problem, Task
+from harness.training.identity import arm_parts, evaluation_parts
+from harness.training.records import ItemRow, StepRecord
+from harness.training.streams import data_order
+
+if TYPE_CHECKING:
+    import tinker
+
+    from harness.training.loop import ArmContext
+
+TIMED_ITEMS = 32
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the stage chose, and what it cost.
+
+    `curves` is held-out accuracy by learning rate and role. `predicted_seconds` is of the first
+    grid, trials one after another; `measured_seconds` is the wall time of all trials.
+    """
+
+    rates: dict[str, float]
+    curves: dict[str, dict[float, float]]
+    at_edge: tuple[str, ...]
+    heldout: int
+    trials: int
+    first_trials: int
+    predicted_seconds: float
+    measured_seconds: float
+
+    def lines(self) -> tuple[str, ...]:
+        """Choice, curves and cost, for the report."""
+        text = []
+        for role, curve in self.curves.items():
+            points = ", ".join(f"{rate:.3g}: {curve[rate]:.4f}" for rate in sorted(curve))
+            edge = " AT AN EDGE of the grid, which may grow no further" * (role in self.at_edge)
+            text.append(
+                f"tuning {role}: learning rate {self.rates[role]:.3g}{edge}; accuracy on "
+                f"{self.heldout} held-out train prompts {points}"
+            )
+        return (
+            *text,
+            f"tuning cost: {self.predicted_seconds:.3g} s predicted for {self.first_trials} "
+            f"trials one after another, {self.measured_seconds:.3g} s measured for {self.trials}",
+        )
+
+
+@dataclass
+class Tuner:
+    """The trials of one experiment: each trained and scored once, whatever the number of workers.
+
+    `task` holds the train split; its test split is empty.
+    """
+
+    experiment: Experiment
+    store: RunStore
+    service: Service
+    task: Task
+    run_id: str
+    retrain: bool
+
+    def choice(self) -> Choice:
+        """Try the grid, extend it while a best rate sits at its edge, and choose.
+
+        Raises:
+            BudgetExceeded: the predicted time of the first grid is above the registered one.
+            RunError: a trial broke.
+        """
+        predicted, rates = self._predicted_seconds(), list(self._spec.learning_rates)
+        cap = self._spec.max_wall_minutes
+        if predicted > cap * 60:
+            raise BudgetExceeded(
+                f"tuning: {predicted / 60:.1f} min predicted for the first grid, "
+                f"{cap:g} registered; use a faster service, or register fewer or shorter trials"
+            )
+        first = len(rates) * len(self._arms)
+        curves = self._curves(rates)
+        for _ in range(self._spec.max_extensions):
+            further = edge_rates(curves, self._spec.factor)
+            if not further:
+                break
+            rates += further
+            curves = self._curves(rates)
+        best = {role: best_rate(curve) for role, curve in curves.items()}
+        entries = [self._entry(arm, rate) for arm in self._arms for rate in rates]
+        return Choice(
+            rates=best,
+            curves=curves,
+            at_edge=tuple(role for role, r in best.items() if r in (min(rates), max(rates))),
+            heldout=self._spec.heldout,
+            trials=len(entries),
+            first_trials=first,
+            predicted_seconds=predicted,
+            measured_seconds=wall_seconds(i for entry in entries for i in read_clock(entry)),
+        )
+
+    @property
+    def _spec(self) -> Tuning:
+        spec = self.experiment.registration.tuning
+        assert spec is not None, "a tuner is made for experiments with a tuning stage"
+        return spec
+
+    @property
+    def _arms(self) -> list[Arm]:
+        """One arm of each role, the first registered; trials take its seed."""
+        first = {arm.role: arm for arm in reversed(self.experiment.look(1))}
+        return [arm for arm in self.experiment.look(1) if first[arm.role] is arm]
+
+    @property
+    def _heldout(self) -> list[Problem]:
+        return [self.task.train[index] for index in self._order[-self._spec.heldout :]]
+
+    @property
+    def _order(self) -> list[int]:
+        seed = self.experiment.registration.training.data_order_seed
+        return data_order(seed, len(self.task.train))
+
+    def _curves(self, rates: Sequence[float]) -> dict[str, dict[float, float]]:
+        trials = {self._entry(arm, rate).key: (arm, rate) for arm in self._arms for rate in rates}
+        produce_all(
+            [self._entry(arm, rate) for arm, rate in trials.values()],
+            lambda entry: self._try(entry, *trials[entry.key]),
+            run=self.run_id,
+            retrain=self.retrain,
+        )
+        return {
+            arm.role: {rate: self._entry(arm, rate).summary()["accuracy"] for rate in rates}
+            for arm in self._arms
+        }
+
+    def _trial(self, arm: Arm, rate: float) -> Arm:
+        return replace(arm, learning_rate=rate, steps=self._spec.steps)
+
+    def _entry(self, arm: Arm, rate: float) -> Entry:
+        """Keyed as an arm and its evaluation are, on the held-out slice instead of the test."""
+        trial, identity = self._trial(arm, rate), self.service.identity()
+        policy = arm_parts(self.experiment, trial, identity, TRAINING_VERSION)
+        parts = evaluation_parts(self.experiment, policy, EVALUATION_VERSION)
+        parts |= {"items": self._spec.heldout, "test_sha256": "held out of the train split"}
+        return self.store.entry(f"tuning/{arm.name}", parts)
+
+    def _try(self, entry: Entry, arm: Arm, rate: float) -> None:
+        """Train one trial from the start and score it. The entry's lock is held."""
+        from harness.training.loop import train_until
+
+        clock = Clock(entry)
+
+        def after_step(_record: StepRecord) -> None:
+            clock.tick()
+
+        context = self._context(entry, self._trial(arm, rate), after_step)
+        state = self.service.run(train_until(context, None, self._spec.steps))
+        _, sampler = state.snapshots.sampler(state.version)
+        rows = self._score(context, sampler, self._heldout)
+        clock.tick()
+        entry.publish("rows", rows)
+        accuracy = sum(row["correct"] for row in rows) / len(rows)
+        entry.finish({"accuracy": accuracy, "learning_rate": rate})
+
+    def _predicted_seconds(self) -> float:
+        """The first grid's time, from one throw-away step of each arm and a few scored items.
+
+        Measured once an experiment and kept, so that a finished stage reports what it predicted.
+        """
+        identity = self.service.identity()
+        parts = {"experiment": self.experiment.sha256, "service": identity}
+        entry = self.store.entry("tuning/forecast", parts)
+        produce_all(
+            [entry],
+            lambda entry: entry.finish({"seconds": self._measure()}),
+            run=self.run_id,
+            retrain=self.retrain,
+        )
+        seconds: float = entry.summary()["seconds"]
+        return seconds
+
+    def _measure(self) -> float:
+        from harness.training.loop import open_arm, run_step
+        from harness.training.probes.arms import throw_away_arms
+
+        client, prompter = self.service.client(), self.service.prompter()
+        total = 0.0
+        with throw_away_arms(client, prompter, self.experiment, self.task) as contexts:
+            for arm in self._arms:
+                state = self.service.run(open_arm(contexts[arm.name]))
+                self.service.run(run_step(contexts[arm.name], state))  # the first one warms up
+                started = time.perf_counter()
+                self.service.run(run_step(contexts[arm.name], state))
+                stepped = time.perf_counter()
+                _, sampler = state.snapshots.sampler(state.version)
+                items = self._heldout[:TIMED_ITEMS]
+                self._score(contexts[arm.name], sampler, items)
+                scored = (time.perf_counter() - stepped) / len(items) * self._spec.heldout
+                total += self._spec.steps * (stepped - started) + scored
+        return total * len(self._spec.learning_rates)
+
+    def _score(
+        self, context: ArmContext, sampler: tinker.SamplingClient, items: Sequence[Problem]
+    ) -> list[ItemRow]:
+        from harness.training.evaluate import evaluate
+
+        spec = self.experiment.registration.evaluation
+        return self.service.run(evaluate(sampler, context.prompter, spec, items, _ignore))
+
+    def _context(
+        self, entry: Entry, trial: Arm, after_step: Callable[[StepRecord], None]
+    ) -> ArmContext:
+        from harness.training.estimators import estimator
+        from harness.training.loop import ArmContext
+
+        card, train = self.experiment.card, self.task.train
+        return ArmContext(
+            arm=trial,
+            registration=self.experiment.registration,
+            base_model=card.base_model,
+            lora_rank=card.lora_rank,
+            train=train,
+            # without the slice, so that a trial can't reach it
+            order=self._order[: -self._spec.heldout],
+            service=self.service.client(),
+            prompter=self.service.prompter(),
+            estimator=estimator(trial, [problem.question for problem in train]),
+            entry=entry,
+            before_step=_never_stop,
+            after_step=after_step,
+        )
+
+
+def _never_stop() -> None:
+    """The stage's own cap was compared with its prediction."""
+
+
+def _ignore(_row: ItemRow) -> None:
+    """A trial shows no live line."""
