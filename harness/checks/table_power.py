@@ -34,12 +34,17 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class LookRow:
-    """Simulated shares of verdicts at one true difference and one spread between seeds."""
+    """Simulated shares of verdicts at one true difference and one spread between seeds.
+
+    Both looks score the same items, so their noise is shared in part. `rates` are those of looks
+    that share none; `repeated` those of a second look that repeats the first, which is one look.
+    """
 
     truth: float
     what: str
     seed_sd: float
     rates: ErrorRates
+    repeated: ErrorRates
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +92,16 @@ class TablePower:
         ]
 
     def _look_line(self, row: LookRow) -> str:
-        r = row.rates
+        r, one = row.rates, row.repeated
         return (
             f"two looks, {EXPERIMENTS} simulated experiments at a true gap of "
             f"{_points(row.truth)} ({row.what}), discordance "
             f"{100 * self.expected_discordance:g}%, seed sd {100 * row.seed_sd:g} points: "
-            f"VALIDATED {_percent(r.validated)}%, REFUTED {_percent(r.refuted)}%, INCONCLUSIVE "
-            f"{_percent(r.inconclusive)}%, second look {_percent(r.second_look)}%"
+            f"VALIDATED {_percent(r.validated)} to {_percent(one.validated)}%, REFUTED "
+            f"{_percent(r.refuted)} to {_percent(one.refuted)}%, INCONCLUSIVE "
+            f"{_percent(one.inconclusive)} to {_percent(r.inconclusive)}%, second look "
+            f"{_percent(r.second_look)}%; from looks without shared noise to a second look that "
+            "repeats the first, and on the same items the truth lies between"
         )
 
 
@@ -115,8 +123,11 @@ def table_power(
     truths = {c.margin: "the margin", 0.0: "equal arms", expected_effect: "the expected effect"}
     for truth, what in truths.items() if look is not None else ():
         for sd in seed_sds or (0.0,):
-            rates = two_look_rates(c, look, n, expected_discordance, truth, sd, EXPERIMENTS, SEED)
-            looks.append(LookRow(truth, what, sd, rates))
+            rates, repeated = (
+                two_look_rates(c, asked, n, expected_discordance, truth, sd, EXPERIMENTS, SEED)
+                for asked in (look, None)
+            )
+            looks.append(LookRow(truth, what, sd, rates, repeated))
     return TablePower(
         criterion=c,
         n=n,

@@ -26,7 +26,9 @@ def decided(criterion: Criterion, verdict: Verdict, interval: Interval) -> str:
         margin = points(criterion.margin)
     meaning = _MEANING[verdict]
     if criterion.method == POINT_ESTIMATE:
-        shown = points(interval.estimate) if in_points(criterion) else f"{interval.estimate:+.6g}"
+        shown = f"{interval.estimate:+.6g}"
+        if in_points(criterion):
+            shown = f"{100 * interval.estimate:+.2f} points (raw {shown})"
         level = f"compared as it is, without an interval, n={interval.n}"
         meaning = "lies at least at the margin" if verdict is Verdict.VALIDATED else meaning
     return (

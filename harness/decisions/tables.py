@@ -126,7 +126,8 @@ def two_look_rates(
     """Simulate whole experiments through the method: a look, a second where called for, agreement.
 
     The true difference of a look is ``truth`` plus the seed noise of two arms, each of standard
-    deviation ``seed_sd``, kept within the discordance.
+    deviation ``seed_sd``, kept within the discordance. The looks' items are drawn independently;
+    looks on the same items agree more often, up to a second look that only repeats the first.
     """
     generator = np.random.default_rng(seed)
     noise_E_2 = generator.normal(0.0, math.sqrt(2.0) * seed_sd, (experiments, 2))

@@ -47,18 +47,26 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All candidates on one pool, the kernel chosen on other prompts, and its gain over uniform."""
+    """All candidates on one pool, and the gain over uniform of two kernels.
+
+    `chosen` was the best of the grid on other prompts, `registered` is the card's own.
+    """
 
     pool: Pool
     batch_size: int
     candidates: Mapping[str, Candidate]
     chosen: str
-    gain: Interval
+    registered: str
+    level: float
 
-    @property
-    def answer(self) -> str:
-        """Whether the kernel leaves less noise than the plain mean, in a sentence."""
-        g, what = self.gain, "rho" if self.pool.tokens_N_K is None else "rho_s"
+    def gain(self, name: str) -> Interval:
+        """The headline of a kernel minus that of the uniform baseline, paired by prompt."""
+        ours, uniform = self.candidates[name], self.candidates[UNIFORM]
+        return difference(ours.headline, uniform.headline, self.level)
+
+    def answer(self, name: str) -> str:
+        """Whether a kernel leaves less noise than the plain mean, in a sentence."""
+        g, what = self.gain(name), "rho" if self.pool.tokens_N_K is None else "rho_s"
         limits = f"{what} {g.estimate:+.4f} [{g.lower:+.4f}, {g.upper:+.4f}]"
         if g.lower > 0:
             word = "yes: it leaves less noise than the uniform baseline"
@@ -66,9 +74,7 @@ class Comparison:
             word = "no: it leaves more noise than the uniform baseline"
         else:
             word = "not shown: it can't be told apart from the uniform baseline"
-        return (
-            f"does the kernel help on {self.pool.name}? {word}; {self.chosen} against it {limits}"
-        )
+        return f"does {name} help on {self.pool.name}? {word}; against it {limits}"
 
 
 def compare(pool: Pool, kernel: Kernel, fitted: PromptKernel, design: Design) -> Comparison:
@@ -90,8 +96,7 @@ def compare(pool: Pool, kernel: Kernel, fitted: PromptKernel, design: Design) ->
     tuning = _scored(tune, kernels, fitted, design, plain=False)
     chosen = max(kernels, key=lambda name: tuning[name].headline.estimate)
     candidates = _scored(score, kernels, fitted, design, plain=True)
-    gain = difference(candidates[chosen].headline, candidates[UNIFORM].headline, design.level)
-    return Comparison(score, design.batch_size, candidates, chosen, gain)
+    return Comparison(score, design.batch_size, candidates, chosen, _name(kernel), design.level)
 
 
 def grid(kernel: Kernel) -> list[Kernel]:
@@ -119,7 +124,9 @@ def lines(comparison: Comparison) -> list[str]:
         row = f"{name:22}{x.estimate:10.4f}{interval:>20}{batch * x.estimate:8.1f}{kish:>8}"
         text.append(f"{row}  {candidate.note}".rstrip())
     text += [f"{f'RLOO G={g}':22}{(g - 1) / g:10.4f}{'exact rho':>20}" for g in GROUPS]
-    return [*text, comparison.answer]
+    kernels = {"registered": comparison.registered, "best on other prompts": comparison.chosen}
+    text += [f"{what} kernel: {comparison.answer(k)}" for what, k in kernels.items()]
+    return [*text, "each interval is of one comparison; nothing is corrected for reading several"]
 
 
 def batch_mean(_prompts_B: IntArray, rewards_B: FloatArray) -> FloatArray:

@@ -65,7 +65,7 @@ class ArmKeeper:
             retrain=self.retrain,
         )
 
-    def train(self, look: int) -> None:
+    def train(self, look: int = 1) -> None:
         """Take every arm of a look to its end and evaluate it, and evaluate the base model.
 
         A worker that takes an evaluation trains its arm first, so two workers train two arms.

@@ -7,7 +7,7 @@ from service_doubles import CARD
 
 from harness.cards import load_experiment
 from harness.errors import DataError
-from harness.protocol.data import experiment_task
+from harness.protocol.data import experiment_task, train_task
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,25 @@ def test_the_registered_files_are_taken(full, files, tmp_path):
 
     assert [problem.id for problem in task.train] == ["train/00000", "train/00001", "train/00002"]
     assert [problem.gold for problem in task.test] == ["0", "1"]
+
+
+def test_the_train_split_alone_needs_no_test_split(full, files, tmp_path):
+    """Before a tuning stage has chosen not a byte of the test split is read: it may be missing."""
+    folder, hashes = files
+    (folder / "test.jsonl").unlink()
+    experiment = counted(full, 3, 2, **hashes)
+
+    task = train_task(experiment, tmp_path, folder)
+
+    assert [problem.id for problem in task.train] == ["train/00000", "train/00001", "train/00002"]
+    assert task.test == ()
+    with pytest.raises(DataError, match=r"test\.jsonl"):
+        experiment_task(experiment, tmp_path, folder)
+    (folder / "train.jsonl").write_bytes(
+        (folder / "train.jsonl").read_bytes().replace(b"train 0?", b"train 9?")
+    )
+    with pytest.raises(DataError, match="is not the registered"):
+        train_task(experiment, tmp_path, folder)
 
 
 def test_without_a_folder_the_option_is_named(full, tmp_path):

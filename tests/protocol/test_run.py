@@ -5,7 +5,7 @@ from service_doubles import CARD, GRPO, GS1, PILOT, STEPS
 
 from harness.checks.finding import Finding
 from harness.decisions import Verdict
-from harness.errors import CardError, RunError, StoreError
+from harness.errors import RunError, StoreError
 from harness.protocol import preflights
 from harness.protocol.run import open_run
 
@@ -244,12 +244,3 @@ def test_opening_a_run_produces_nothing(fakes):
 
     assert fakes.scripted.calls == []
     assert [path.name for path in fakes.runs_dir.iterdir()] == ["store.json"]
-
-
-def test_two_arms_in_one_role_are_refused_before_the_run(fakes, small):
-    """A criterion weighs one arm a role; the second would silently replace the first."""
-    specs = [spec.model_copy(update={"role": "treatment"}) for spec in small.registration.arms]
-    registration = small.registration.model_copy(update={"arms": specs})
-
-    with pytest.raises(CardError, match=f"2 arms play the treatment .{GRPO}, {GS1}."):
-        fakes.run(experiment=dataclasses.replace(small, registration=registration))
