@@ -36,8 +36,10 @@ def check(evidence: ThrowAwayEvidence, experiment: Experiment) -> Finding:
                 f"{what}: {predicted:.3g} {unit} predicted, budget {budget:g} ({figures}); "
                 "use a faster service, or register a card with fewer steps or a larger budget"
             )
+    later = len(experiment.look(2))
     notes = (
         figures,
+        *([f"all {later} arms of the second look are counted in"] if later else []),
         f"predicted, arms one after another: {training:.3g} s of training, {evaluating:.3g} s for "
         f"{evaluations} evaluations of {card.eval.n_examples} items, {wall_minutes:.3g} of "
         f"{card.budget.max_wall_minutes:g} minutes, {gpu_hours:.3g} of "

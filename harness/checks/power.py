@@ -35,6 +35,11 @@ def power_report(experiment: Experiment) -> Finding:
         settled = settle(experiment, "forecast", "cannot_pass_at_expected_effect", lines)
         problems.extend(settled.problems)
         notes.extend([*(f"{stated.id}: {line}" for line in block.lines()), *settled.notes])
+        if len(criterion.seeds) > 1:
+            notes.append(
+                f"{stated.id}: scores are averaged over {len(criterion.seeds)} seeds; half-width "
+                "and gaps hold, nets and probabilities are those of a single seed an arm"
+            )
         metrics |= power_metrics(stated.id, block)
     return Finding("power", tuple(problems), tuple(notes), metrics)
 

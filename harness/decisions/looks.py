@@ -4,7 +4,6 @@ Each look is decided on its own by the registered method. After two looks a verd
 both say it, so a second look can take a verdict back and can't make one.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from harness.cards.card import SecondLook
@@ -47,11 +46,6 @@ def agreed(first: Outcome, second: Outcome) -> Outcome:
         notes=(*first.notes, *second.notes),
         sentence=f"{verdict}: {how}. {said}",
     )
-
-
-def agreed_all(first: Mapping[str, Outcome], second: Mapping[str, Outcome]) -> dict[str, Outcome]:
-    """Every criterion of two looks."""
-    return {id: agreed(outcome, second[id]) for id, outcome in first.items()}
 
 
 def _numbers(outcome: Outcome) -> tuple[float, float, float]:

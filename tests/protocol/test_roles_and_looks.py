@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from service_doubles import GRPO, GS1, STEPS
 
-from harness.cards.card import Criterion, Schedule, SecondLook
+from harness.cards.card import ClusterFile, Criterion, Schedule, SecondLook
 from harness.cards.consistency import look_problems, seed_problems, tuning_problems
 from harness.cards.registration import ArmSpec, Tuning
 from harness.errors import BudgetExceeded
@@ -237,3 +237,16 @@ def test_held_out_prompts_are_not_trained_on(other):
     n = other().card.dataset.n_examples
     (problem,) = tuning_problems(other(tuning=TUNING.model_copy(update={"heldout": n})))
     assert "are held out" in problem
+
+
+def test_registered_clusters_reach_the_decision(fakes, other, words, monkeypatch):
+    """Under clustered_t the clusters are counted, not the items; without them it is INVALID."""
+    clusters = {problem.id: index // 4 for index, problem in enumerate(words.test)}
+    monkeypatch.setattr("harness.protocol.run.read_clusters", lambda *_arguments: clusters)
+    pinned = ClusterFile(path="clusters.json", sha256="0" * 64)
+
+    run = finished(fakes.run(experiment=other(method="clustered_t", clusters=pinned)))
+    outcome = run.outcome(run.criteria[0])
+    assert outcome.n == 5
+    assert outcome.n_registered == 20
+    assert finished(fakes.run(experiment=other(method="clustered_t"))).outcome(outcome.id).invalid
