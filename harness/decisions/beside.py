@@ -70,14 +70,16 @@ def seed_lines(criterion: Criterion, by_role: ByRole, base: Rows) -> list[str]:
 
 
 def ablation_lines(role: str, weighed: Sequence[str], by_role: ByRole, alpha: float) -> list[str]:
-    """Each weighed role against an ablation, item by item, at margin 0."""
-    rows = {name: averaged(list(of_seed.values())) for name, of_seed in by_role.items()}
-    ids = list(rows[role])
+    """Each weighed role against an ablation, item by item, at margin 0, on the seeds of both."""
     lines = []
     for other in weighed:
-        method = "paired_tango"
-        if len(by_role[role]) > 1 or len(by_role[other]) > 1:
-            method = "paired_empirical_bernstein"
+        seeds = [seed for seed in by_role[role] if seed in by_role[other]]
+        if not seeds:
+            lines.append(f"ablation: {other} and {role} share no seed, so they are not compared")
+            continue
+        rows = {name: averaged([by_role[name][s] for s in seeds]) for name in (other, role)}
+        # the mean of several seeds is no longer 0 or 1
+        method = "paired_tango" if len(seeds) == 1 else "paired_empirical_bernstein"
         criterion = Criterion(
             id=f"{other}_minus_{role}",
             metric="accuracy",
@@ -88,7 +90,7 @@ def ablation_lines(role: str, weighed: Sequence[str], by_role: ByRole, alpha: fl
             sides=2,
             method=method,
         )
-        outcome = decide(criterion, {other: rows[other], role: rows[role]}, ids)
+        outcome = decide(criterion, rows, list(rows[role]))
         lines.append(f"ablation (not used for the verdict): {_shown(criterion, outcome)}")
     return lines
 
