@@ -8,12 +8,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-BASE = "base"
-"""The role of the untrained base model in a criterion; no arm may play it."""
-
-POINT_ESTIMATE = "point_estimate"
-"""The one decision method without an interval."""
-
 
 class Frozen(BaseModel):
     """Base of every model read from a file: immutable, no unknown keys, no coercion of types."""

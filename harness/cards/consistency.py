@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from harness.cards.card import BASE, POINT_ESTIMATE, Card, GateCheck
+from harness.cards.card import Card, GateCheck
 from harness.cards.experiment import Change, Experiment
 from harness.cards.merge import changed_pointers
 from harness.cards.registration import Registration
+from harness.names import BASE, POINT_ESTIMATE
 
 
 def experiment_problems(experiment: Experiment) -> list[str]:

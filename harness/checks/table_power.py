@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.cards import Experiment
-from harness.cards.card import POINT_ESTIMATE, SecondLook
+from harness.cards.card import SecondLook
 from harness.decisions import Criterion, Unit
 from harness.decisions.tables import (
     ErrorRates,
@@ -13,6 +13,7 @@ from harness.decisions.tables import (
     two_look_rates,
     wins_needed,
 )
+from harness.names import POINT_ESTIMATE
 from harness.statistics.paired import t_limits
 from harness.statistics.special import noncentral_t_cdf
 

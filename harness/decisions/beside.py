@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from harness.cards.card import BASE
 from harness.decisions import sentences
 from harness.decisions.criterion import Criterion, Unit
 from harness.decisions.outcome import Outcome
 from harness.decisions.rule import decide
+from harness.names import BASE
 from harness.statistics.paired import t_interval
 
 Rows = Mapping[str, float]

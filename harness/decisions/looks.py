@@ -4,10 +4,15 @@ Each look is decided on its own by the registered method. After two looks a verd
 both say it, so a second look can take a verdict back and can't make one.
 """
 
-from dataclasses import replace
+from __future__ import annotations
 
-from harness.cards.card import SecondLook
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from harness.decisions.outcome import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from harness.cards.card import SecondLook
 
 
 def wanted(look: SecondLook, first: Outcome) -> bool:

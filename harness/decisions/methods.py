@@ -12,9 +12,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.cards.card import POINT_ESTIMATE
 from harness.decisions.criterion import Criterion, Unit
 from harness.errors import CardError
+from harness.names import POINT_ESTIMATE
 from harness.statistics import betting, clustered, exact, exact_limits, intervals, paired
 from harness.statistics.contrasts import Contrast
 from harness.statistics.intervals import Interval

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from harness.cards.card import POINT_ESTIMATE
 from harness.decisions.criterion import Criterion, Unit
 from harness.decisions.outcome import Verdict
+from harness.names import POINT_ESTIMATE
 from harness.statistics.intervals import Interval
 
 _MEANING = {

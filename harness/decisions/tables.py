@@ -4,12 +4,14 @@ Two arms with 0/1 scores are known to every item method by their table of wins, 
 the registered method itself is asked about tables instead of a formula about it.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.cards.card import SecondLook
 from harness.decisions.criterion import Criterion, Unit
 from harness.decisions.methods import Sample, registered_method
 from harness.decisions.outcome import Verdict
@@ -17,6 +19,9 @@ from harness.decisions.rule import ruled
 from harness.errors import CardError
 from harness.statistics.paired import PairedCounts
 from harness.statistics.special import binomial_at_least, binomial_pmf, normal_quantile
+
+if TYPE_CHECKING:
+    from harness.cards.card import SecondLook
 
 POWER = 0.8
 REACH = 6.0  # standard deviations of the discordant count; what lies beyond is below 1e-8

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from harness.tasks.gsm8k import Problem
 
 
+class NothingStored(DataError):
+    """The run store holds no complete run of the arm that was asked for."""
+
+
 @dataclass(frozen=True)
 class Pool:
     """N prompts with K rollouts each.
@@ -130,7 +134,7 @@ def stored_records(experiment: Experiment, arm: Arm, runs_dir: Path) -> list[Ste
     """The steps of an arm that the embedded engine has trained to its end, from the run store.
 
     Raises:
-        DataError: the store holds no complete run of that arm.
+        NothingStored: the store holds no complete run of that arm.
     """
     from harness.protocol.arms import TRAINING_VERSION
     from harness.store import RunStore
@@ -141,7 +145,7 @@ def stored_records(experiment: Experiment, arm: Arm, runs_dir: Path) -> list[Ste
     steps: list[StepRecord | None] = [entry.read_step(step) for step in range(arm.steps)]
     records = [step for step in steps if step is not None]
     if not entry.is_complete or len(records) < arm.steps:
-        raise DataError(
+        raise NothingStored(
             f"{runs_dir}: {len(records)} of {arm.steps} steps of {arm.name} are stored; run the "
             f"experiment of {experiment.id} at scale {experiment.scale.name} first"
         )

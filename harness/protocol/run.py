@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 
 from harness.cards import Arm, Experiment, load_experiment, read_clusters
-from harness.cards.card import BASE
 from harness.checks import PREFLIGHTS, gates
 from harness.checks.finding import Finding, GateFinding
 from harness.decisions import (
@@ -26,6 +25,7 @@ from harness.decisions import (
 )
 from harness.decisions.beside import averaged, scores_by_seed
 from harness.errors import RunError
+from harness.names import BASE
 from harness.protocol import preflights
 from harness.protocol.arms import ArmKeeper
 from harness.protocol.data import experiment_task, refuse_too_few_prompts, train_task

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-EXPERIMENTS = sorted((PROJECT / "experiments").glob("test_*.py"))
+EXPERIMENTS = sorted(
+    path
+    for path in (PROJECT / "experiments").glob("test_*.py")
+    if "\nCARD = " in path.read_text()  # the others ask questions and reach no verdict
+)
 
 COLLECT = """
 import sys
