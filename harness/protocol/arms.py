@@ -170,7 +170,7 @@ class ArmKeeper:
         entry = self.entry(arm)
         _refuse_missing(entry, set(range(_updates(entry))) - set(entry.steps()))
         clock = Clock(entry)
-        live = _LiveLine(self.runs_dir, self.experiment, arm.name, "training", arm.steps)
+        live = LiveLine(self.runs_dir, self.experiment, arm.name, "training", arm.steps)
 
         def after_step(record: StepRecord) -> None:
             clock.tick()
@@ -206,7 +206,7 @@ class ArmKeeper:
         self._refuse_overspending()
         clock, items = Clock(entry), self.task().test
         name = "base model" if arm is None else arm.name
-        live = _LiveLine(self.runs_dir, self.experiment, name, "evaluation", len(items))
+        live = LiveLine(self.runs_dir, self.experiment, name, "evaluation", len(items))
         done: list[ItemRow] = []
 
         def after_item(row: ItemRow) -> None:
@@ -261,7 +261,7 @@ class ArmKeeper:
         refuse_overspending(self.experiment.card.budget, entries)
 
 
-class _LiveLine:
+class LiveLine:
     """Keeps one arm's line up to date."""
 
     def __init__(

@@ -14,7 +14,7 @@ from harness.cards import Arm, Experiment
 from harness.cards.registration import Tuning
 from harness.errors import BudgetExceeded
 from harness.methods.tuning import best_rate, edge_rates
-from harness.protocol.arms import EVALUATION_VERSION, TRAINING_VERSION
+from harness.protocol.arms import EVALUATION_VERSION, TRAINING_VERSION, LiveLine
 from harness.protocol.budget import Clock, read_clock, wall_seconds
 from harness.protocol.services import Service
 from harness.store import Entry, RunStore, produce_all
@@ -163,10 +163,12 @@ class Tuner:
         """Train one trial from the start and score it. The entry's lock is held."""
         from harness.training.loop import train_until
 
-        clock = Clock(entry)
+        clock, name = Clock(entry), f"{arm.name} at {rate:.3g}"
+        live = LiveLine(self.store.root, self.experiment, name, "tuning", self._spec.steps)
 
-        def after_step(_record: StepRecord) -> None:
+        def after_step(record: StepRecord) -> None:
             clock.tick()
+            live.step(record)
 
         context = self._context(entry, self._trial(arm, rate), after_step)
         state = self.service.run(train_until(context, None, self._spec.steps))
@@ -251,4 +253,4 @@ def _never_stop() -> None:
 
 
 def _ignore(_row: ItemRow) -> None:
-    """A trial shows no live line."""
+    """The few held-out items show no live line."""
