@@ -52,8 +52,8 @@ def forecast_arm(arm: Arm, experiment: Experiment, questions: Sequence[str]) -> 
         arm=arm.name,
         prompts=prompts,
         steps=len(similarities),
-        registered=at_tau(kernel, similarities, rewards),
-        grid=[at_tau(other, similarities, rewards) for other in grid],
+        registered=with_kernel(kernel, similarities, rewards),
+        grid=[with_kernel(other, similarities, rewards) for other in grid],
     )
 
 
@@ -77,7 +77,7 @@ def simulated_rewards(spec: Forecast, arm: str, prompts: int) -> NDArray[np.floa
     return (generator.random(success.shape) < success).astype(np.float64)
 
 
-def at_tau(
+def with_kernel(
     kernel: Kernel, similarities: Sequence[NDArray[np.float64]], rewards_R_N: NDArray[np.float64]
 ) -> TauForecast:
     """Both gates with one kernel, pooled over steps as the gates pool them."""

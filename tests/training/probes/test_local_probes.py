@@ -227,12 +227,14 @@ def test_forecast_is_the_same_every_time(experiment, task):
     assert probe.collect(experiment, task) == probe.collect(experiment, task)
 
 
-def test_a_huge_tau_is_forecast_to_fail_both_gates():
+def test_a_huge_tau_is_forecast_to_fail_both_gates(experiment):
     """With tau near infinity contributors are P - 1 and the baseline is the plain mean."""
     from harness.training.probes import forecast as probe
 
     similarities = [np.random.default_rng(0).random((64, 64))]
-    point = probe.at_tau(1e9, similarities, np.array([[1.0, 0.0] * 32]))
+    (kernel,) = (arm.kernel for arm in experiment.arms if arm.kernel is not None)
+    huge = kernel.model_copy(update={"tau": 1e9})
+    point = probe.with_kernel(huge, similarities, np.array([[1.0, 0.0] * 32]))
 
     assert 63.0 == pytest.approx(point.contributors_median)
     assert point.gaps[0] < 1e-9
@@ -282,3 +284,18 @@ def test_probes_leave_nothing_behind(live, experiment, task):
         assert entry.folder.exists()
 
     assert not entry.folder.exists()
+
+
+def test_a_cosine_kernel_is_forecast_without_a_tau(experiment):
+    """It has no grid of temperatures, and says so instead of a tau."""
+    from harness.training.probes import forecast as probe
+
+    (kernel,) = (arm.kernel for arm in experiment.arms if arm.kernel is not None)
+    cosine = kernel.model_copy(update={"tau": None, "weighting": "cosine"})
+    arm = dataclasses.replace(next(a for a in experiment.arms if a.kernel), kernel=cosine)
+    questions = [f"{index} pears and {index % 5} plums" for index in range(300)]
+    found = probe.forecast_arm(arm, experiment, questions)
+
+    assert found.registered.tau is None
+    assert found.grid == []
+    assert 1.0 < found.registered.contributors_median < arm.groups_per_batch
