@@ -1,6 +1,7 @@
 """From items to the one verdict, for experiments with several criteria."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,6 +49,22 @@ class TestVerdictOf:
         found = verdict_of(ledger_of(*words))
 
         assert (verdict, sentence) == (found.word, found.sentence)
+
+    @pytest.mark.parametrize(
+        ("words", "verdict"),
+        [
+            (["VALIDATED", "INCONCLUSIVE"], "VALIDATED"),
+            (["INCONCLUSIVE", "INCONCLUSIVE"], "INCONCLUSIVE"),
+            (["REFUTED", "REFUTED"], "REFUTED"),
+            (["VALIDATED", "NOT RUN"], None),
+        ],
+    )
+    def test_where_any_may_pass_one_is_enough(self, words, verdict):
+        """What Holm has left validated stands over the undecided ones, once all were asked."""
+        ledger = ledger_of(*words)
+        ledger.experiment = SimpleNamespace(rule=SimpleNamespace(combine="any_may_pass"))
+
+        assert verdict_of(ledger).word == verdict
 
     def test_the_first_failed_preflight_of_the_card_gives_the_sentence(self):
         """Whichever worker reported first, the sentence is the same."""
