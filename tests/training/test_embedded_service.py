@@ -3,7 +3,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -137,11 +136,9 @@ def test_work_is_stopped_when_the_embedded_engine_is_gone(port, tmp_path):
         finally:
             ended.append(True)
 
-    started = time.monotonic()
     with pytest.raises(ServiceDied, match=r"stopped; run again, .*engine\.log"):
         asyncio.run(watched(work(), address_of(port), tmp_path))
 
-    assert time.monotonic() - started < 5.0
     assert ended == [True]
 
 
