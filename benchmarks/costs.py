@@ -1,6 +1,6 @@
 """What intervals cost on a million items, and kernels on GSM8K-sized batches. Prints one table.
 
-    python benchmarks/numbers.py
+    python benchmarks/costs.py
 
 Each cost is the processor time of the cheapest of five tries after a warm-up, as a multiple of one
 pass of `numpy.sort` over a million doubles in the same process, and in milliseconds.
