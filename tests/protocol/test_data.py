@@ -7,7 +7,7 @@ from service_doubles import CARD
 
 from harness.cards import load_experiment
 from harness.errors import DataError
-from harness.protocol.data import experiment_task, train_task
+from harness.protocol.data import experiment_task, refuse_too_few_prompts, train_task
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +130,14 @@ def test_embedded_data_is_written_once(tmp_path, monkeypatch):
     for path in (tmp_path / "data").iterdir():
         assert path.stat().st_ino == stamps[path.name].st_ino
         assert path.stat().st_mtime_ns == stamps[path.name].st_mtime_ns
+
+
+def test_reused_prompts_need_to_be_enough_for_one_step(words, small):
+    """Without reuse 5 steps of 8 prompts need 40; with it, 8."""
+    few = dataclasses.replace(words, train=words.train[:8])
+    training = small.registration.training.model_copy(update={"reuse_prompts": True})
+    registration = small.registration.model_copy(update={"training": training})
+
+    with pytest.raises(DataError, match="need 40"):
+        refuse_too_few_prompts(small, few)
+    refuse_too_few_prompts(dataclasses.replace(small, registration=registration), few)

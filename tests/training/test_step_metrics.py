@@ -4,7 +4,7 @@ import pytest
 
 from harness.errors import RunError
 from harness.training.records import GroupRecord
-from harness.training.step_metrics import step_metrics
+from harness.training.step_metrics import GRAD_NORM, step_metrics, training_note
 
 
 def group(rewards, logprobs, learner, stops=("stop", "stop")):
@@ -63,3 +63,19 @@ def test_rows_of_different_lengths_are_refused():
     """A learner's row that is cut short is no smaller mean."""
     with pytest.raises(ValueError, match="shorter"):
         step_metrics("here", [group([1.0, 0.0], [[-1.0], [-1.0]], [[-1.0], []])], {}, {})
+
+
+def test_note_gives_the_course_of_reward_and_the_variance_of_gradient_norms():
+    """Worked by hand: rewards 0 to 3, norms 1, 3, 5, 7 of mean 4 and variance 20/3."""
+    records = [{"metrics": {"reward": float(t), GRAD_NORM: 1.0 + 2 * t}} for t in range(4)]
+
+    note = training_note("arm", records)
+    assert "train reward 0.5000 over the first 2 steps, 2.5000 over the last" in note
+    assert "gradient norm mean 4, variance over 4 steps 6.6667" in note
+
+
+def test_note_says_where_the_service_reports_no_norm():
+    """A variance over some of the steps is not given as one over all."""
+    records = [{"metrics": {"reward": 1.0, GRAD_NORM: 1.0}}, {"metrics": {"reward": 1.0}}]
+
+    assert "reports no gradient norm for every step" in training_note("arm", records)

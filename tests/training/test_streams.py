@@ -8,7 +8,7 @@ from service_doubles import GRPO, ScriptedSampler, arm_context
 
 from harness.training.loop import step_prompts
 from harness.training.rollouts import sample_step
-from harness.training.streams import data_order, stream_seed
+from harness.training.streams import arm_order, data_order, stream_seed
 
 
 @pytest.mark.parametrize(
@@ -99,3 +99,22 @@ def rollout_seeds(context):
     before = len(service.requests)
     asyncio.run(sample_step(sampler, context.prompter, context.arm, 0, prompts))
     return [request.params.seed for request in service.requests[before:]]
+
+
+def test_reused_prompts_come_in_a_new_order_and_never_twice_in_a_step():
+    """Of 11 prompts at 4 a step a pass is two steps; the first pass is the order without reuse."""
+    order = arm_order(3, 11, 4, 24, reuse=True)
+
+    assert len(order) >= 24
+    assert order[:8] == data_order(3, 11)[:8]
+    steps = [order[at : at + 4] for at in range(0, 24, 4)]
+    assert all(len(set(step)) == 4 for step in steps)
+    assert all(len({*one, *other}) == 8 for one, other in zip(steps[::2], steps[1::2], strict=True))
+    assert order[:8] != order[8:16]
+    assert order == arm_order(3, 11, 4, 24, reuse=True)
+
+
+@pytest.mark.parametrize(("draws", "reuse"), [(24, False), (11, True), (8, True)])
+def test_order_is_the_plain_one_where_nothing_is_reused(draws, reuse):
+    """An arm that the split is enough for draws what it drew before there was reuse."""
+    assert arm_order(3, 11, 4, draws, reuse=reuse) == data_order(3, 11)
