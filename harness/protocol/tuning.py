@@ -43,6 +43,8 @@ class Choice:
     curves: dict[str, dict[float, float]]
     at_edge: tuple[str, ...]
     heldout: int
+    steps: int
+    arm_steps: int
     trials: int
     first_trials: int
     predicted_seconds: float
@@ -57,6 +59,11 @@ class Choice:
             text.append(
                 f"tuning {role}: learning rate {self.rates[role]:.3g}{edge}; accuracy on "
                 f"{self.heldout} held-out train prompts {points}"
+            )
+        if self.steps < self.arm_steps:
+            text.append(
+                f"tuning: trials took {self.steps} of the arms' {self.arm_steps} steps; the rate "
+                "that is best early need not be best at the end"
             )
         return (
             *text,
@@ -108,6 +115,8 @@ class Tuner:
             curves=curves,
             at_edge=tuple(role for role, r in best.items() if r in (min(rates), max(rates))),
             heldout=self._spec.heldout,
+            steps=self._spec.steps,
+            arm_steps=max(arm.steps for arm in self._arms),
             trials=len(entries),
             first_trials=first,
             predicted_seconds=predicted,

@@ -207,6 +207,7 @@ def test_learning_rates_are_chosen_before_the_test_split_is_read(fakes, other, s
     text = "\n".join(run.pilot_notes())
     assert "tuning treatment: learning rate" in text
     assert "s predicted for 6 trials" in text
+    assert f"trials took 2 of the arms' {STEPS} steps" in text
 
 
 def test_roles_try_the_same_rates(fakes, other, sealed):
