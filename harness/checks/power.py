@@ -33,9 +33,8 @@ def power_report(experiment: Experiment) -> Finding:
             problems.append(f"criterion {stated.id}: {error}")
             continue
         if block is None:
-            notes.extend(
-                f"{stated.id}: {line}" for line in unknown_power_lines(criterion, experiment)
-            )
+            unknown = unknown_power_lines(criterion, experiment)
+            notes.extend(f"{stated.id}: {line}" for line in unknown)
             continue
         lines = [f"criterion {stated.id}: {line}" for line in block.problems()]
         settled = settle(experiment, "forecast", "cannot_pass_at_expected_effect", lines)

@@ -84,8 +84,8 @@ def estimator(arm: Arm, train_questions: Sequence[str]) -> Estimator:
     if arm.estimator != "gs1" or kernel is None or not tuned:
         raise RunError(
             f"arm {arm.name}: estimator {arm.estimator!r} with kernel {arm.kernel!r} can't be "
-            f"made; use {', '.join(GROUP_ESTIMATORS)}, uniform_loo, or gs1 with a kernel, and a tau "
-            "if it is a softmax"
+            f"made; use {', '.join(GROUP_ESTIMATORS)}, uniform_loo, or gs1 with a kernel, and a "
+            "tau if it is a softmax"
         )
     fitted = kernels.fit_tfidf(train_questions, kernel)
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from harness.errors import RunError, StatisticsError
-from harness.protocol.scores import accuracy, item_score, over_seeds, step_mean
+from harness.protocol.scores import item_score, of_steps, step_mean
 
 
 def row(flags, item="test/00000"):
@@ -31,7 +31,6 @@ def test_pass_at_k_is_never_pooled():
     rows = [row([True] * 8), row([False] * 8, "test/00001")]
 
     assert sum(item_score(r, "pass@8") for r in rows) / 2 == 0.5
-    assert accuracy(rows) == 0.5
 
 
 def test_fewer_samples_than_k_are_an_error():
@@ -47,10 +46,11 @@ def test_any_other_metric_is_exact_match(metric):
     assert item_score(row([False, True]), metric) == 0.0
 
 
-def test_seeds_are_averaged_within_an_item():
-    """Two seeds do not make two items, and an item that one seed lacks is missing."""
-    assert over_seeds([{"a": 1.0, "b": 0.0}, {"a": 0.0, "b": 0.0}]) == {"a": 0.5, "b": 0.0}
-    assert over_seeds([{"a": 1.0, "b": 0.0}, {"a": 0.0}]) == {"a": 0.5}
+def test_metrics_of_steps_are_told_from_those_of_items():
+    """Figures of training have a slash in their name, those of evaluation have none."""
+    assert of_steps("staleness/clip_raw")
+    assert not of_steps("pass@8")
+    assert not of_steps("greedy_exact_match_accuracy")
 
 
 def test_a_step_mean_takes_exactly_the_named_steps():
