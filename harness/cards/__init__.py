@@ -3,7 +3,7 @@
 Knows nothing of pytest, torch or tinker.
 """
 
-from harness.cards.card import Card, CardArm, Criterion, DecisionRule, GateCheck
+from harness.cards.card import Card, CardArm, Criterion, DecisionRule, GateCheck, Threshold
 from harness.cards.experiment import Arm, Experiment, Scale
 from harness.cards.loading import load_experiment, read_clusters
 from harness.cards.registration import Kernel, Registration
@@ -19,6 +19,7 @@ __all__ = [
     "Kernel",
     "Registration",
     "Scale",
+    "Threshold",
     "load_experiment",
     "read_clusters",
 ]

@@ -99,12 +99,33 @@ class ActivationGate(Frozen):
     reason: str
 
 
+class Threshold(Frozen):
+    """The contrast that refutes a criterion where it lies below `margin`."""
+
+    weights: dict[str, float]
+    margin: float
+
+
+class SeedRange(Frozen):
+    """A gap is shown above `validated` times the larger seed range, refuted up to `refuted` times.
+
+    The range of a role is its largest minus its smallest seed; the gap is the contrast of the
+    means over seeds.
+    """
+
+    validated: float = Field(gt=0)
+    refuted: float = Field(ge=0)
+
+
 class Criterion(Frozen):
     """One contrast of a metric between roles, and the margin that it has to clear.
 
     The role `base` is the untrained base model. A `premise` that is not shown makes the comparison
     not count: INCONCLUSIVE, whatever the others say. An estimate above `win` is reported as a win
     and changes no verdict.
+    Where a criterion names its own method, unit or seeds, they replace the rule's. `steps`, first
+    and last included and counted from 0, say of which steps a metric is averaged to one number a
+    seed. `refuted` and `seed_range` belong to the methods that compare the estimate itself.
     """
 
     id: str
@@ -114,6 +135,12 @@ class Criterion(Frozen):
     margin: float
     premise: bool = False
     win: float | None = None
+    method: str | None = None
+    unit: str | None = None
+    seeds: list[int] | None = None
+    steps: tuple[int, int] | None = None
+    refuted: Threshold | None = None
+    seed_range: SeedRange | None = None
 
 
 class ClusterFile(Frozen):

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from harness.cards.card import Card, GateCheck
 from harness.cards.experiment import Change, Experiment
 from harness.cards.merge import changed_pointers
-from harness.cards.registration import Registration
+from harness.cards.registration import ESTIMATOR_SETTINGS, Registration
 from harness.names import BASE, POINT_ESTIMATE
 
 
@@ -23,6 +23,9 @@ def experiment_problems(experiment: Experiment) -> list[str]:
         *rule_problems(card, registration),
         *pilot_problems(card, registration),
         *kernel_problems(card, registration),
+        *estimator_problems(registration),
+        *lag_problems(registration),
+        *measured_problems(card, registration),
     ]
     # arms can be compared once each has a schedule, and looks once there is a rule
     return problems or [
@@ -95,9 +98,8 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
     problems = []
     if card.decision_rule is not None and registration.decision_rule is not None:
         problems.append("the card states its decision rule; don't register another")
-    problems += [
-        f"criterion {name!r} is named twice" for name in _twice(c.id for c in rule.criteria)
-    ]
+    stated = [*rule.criteria, *registration.supporting]
+    problems += [f"criterion {name!r} is named twice" for name in _twice(c.id for c in stated)]
     if rule.method == POINT_ESTIMATE and rule.combine != "all_must_pass":
         problems.append(
             f"method {POINT_ESTIMATE} has no p value, which {rule.combine} needs for Holm; "
@@ -107,7 +109,7 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
     if BASE in roles:
         problems.append(f"role {BASE!r} is the untrained base model's; give the arm another")
     roles.add(BASE)
-    for criterion in rule.criteria:
+    for criterion in stated:
         low, high = criterion.bounds
         if low >= high:
             problems.append(f"criterion {criterion.id}: bounds [{low}, {high}] hold no interval")
@@ -216,6 +218,63 @@ def kernel_problems(card: Card, registration: Registration) -> list[str]:
             problems.append(f"arm {spec.name}: cosine weights have no tau; remove it")
         if schedule is not None and schedule.groups_per_batch < 2:
             problems.append(f"arm {spec.name}: gs1 needs at least 2 prompts a step, not 1")
+    return problems
+
+
+def estimator_problems(registration: Registration) -> list[str]:
+    """Every estimator has its settings, and MaxRL gets rewards of 0 and 1."""
+    problems = []
+    for spec in registration.arms:
+        wanted, given = ESTIMATOR_SETTINGS.get(spec.estimator, frozenset()), spec.estimator_config
+        if set(given) != wanted:
+            problems.append(
+                f"arm {spec.name}: estimator_config of {spec.estimator} has {sorted(given)}, it "
+                f"takes {sorted(wanted)}; give exactly these"
+            )
+        if spec.estimator == "maxrl" and registration.training.format_coefficient != 0.0:
+            problems.append(
+                f"arm {spec.name}: maxrl takes rewards of 0 and 1, but format_coefficient is "
+                f"{registration.training.format_coefficient:g}; set it to 0"
+            )
+    return problems
+
+
+def lag_problems(registration: Registration) -> list[str]:
+    """The pilot is longer than every ramp, so that gates see the lag that is registered."""
+    longest, pilot = max(spec.lag for spec in registration.arms), registration.training.pilot_steps
+    if longest == 0 or pilot > longest:
+        return []
+    return [
+        f"training.pilot_steps is {pilot}, but a lag of {longest} is reached at step {longest} "
+        f"only; make the pilot at least {longest + 1} steps long"
+    ]
+
+
+def measured_problems(card: Card, registration: Registration) -> list[str]:
+    """Criteria average steps that the run has, past every ramp, and samples that are drawn."""
+    rule, evaluation = card.decision_rule or registration.decision_rule, registration.evaluation
+    stated = [*(rule.criteria if rule else ()), *registration.supporting]
+    ramp = max(spec.lag for spec in registration.arms)
+    problems = []
+    for criterion in stated:
+        if criterion.steps is not None:
+            first, last = criterion.steps
+            if not ramp <= first <= last < card.steps:
+                problems.append(
+                    f"criterion {criterion.id}: averages steps {first} to {last}; they must lie in "
+                    f"{ramp} (past the ramp) to {card.steps - 1}"
+                )
+        _, pass_at, wanted = criterion.metric.partition("pass@")
+        if pass_at and not (wanted.isdigit() and int(wanted) <= evaluation.samples):
+            problems.append(
+                f"criterion {criterion.id}: {criterion.metric} of {evaluation.samples} samples an "
+                f"item is not identified; set evaluation.samples to at least that k"
+            )
+    if evaluation.samples > 1 and evaluation.temperature == 0.0:
+        problems.append(
+            f"evaluation: {evaluation.samples} samples at temperature 0 are all the same; "
+            "draw 1, or raise the temperature"
+        )
     return problems
 
 

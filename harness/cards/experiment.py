@@ -7,7 +7,7 @@ from functools import cached_property
 from pydantic import Field, JsonValue
 
 from harness.cards.card import Card, CardArm, DecisionRule, Frozen, GateCheck
-from harness.cards.registration import ArmSpec, Kernel, Loss, Registration
+from harness.cards.registration import ArmSpec, Kernel, Loss, LossClient, Registration
 from harness.errors import CardError
 
 
@@ -54,6 +54,8 @@ class Arm:
     loss_config: Mapping[str, float] = field(default_factory=dict)
     lag: int = 0
     look: int = 1
+    estimator_config: Mapping[str, float] = field(default_factory=dict)
+    loss_clients: tuple[LossClient, ...] = ("service",)
 
     @property
     def rollouts_per_step(self) -> int:
@@ -132,6 +134,11 @@ class Experiment:
         weighed = {role for criterion in self.rule.criteria for role in criterion.weights}
         return tuple(dict.fromkeys(arm.role for arm in self.arms if arm.role in weighed))
 
+    @property
+    def lagged(self) -> bool:
+        """Whether any arm samples from older weights than it updates."""
+        return any(arm.lag for arm in self.arms)
+
 
 def _arm(spec: ArmSpec, stated: CardArm | None) -> Arm:
     kernel = spec.kernel
@@ -154,4 +161,6 @@ def _arm(spec: ArmSpec, stated: CardArm | None) -> Arm:
         loss_config=dict(spec.loss_config),
         lag=spec.lag,
         look=spec.look,
+        estimator_config=dict(spec.estimator_config),
+        loss_clients=spec.loss_clients,
     )

@@ -8,9 +8,20 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.cards.card import DecisionRule, Frozen, GateCheck, Schedule
+from harness.cards.card import Criterion, DecisionRule, Frozen, GateCheck, Schedule
 
 Loss = Literal["importance_sampling", "ppo"]
+LossClient = Literal["service", "custom"]
+EstimatorName = Literal[
+    "group_mean", "group_std", "rloo", "maxrl", "tailrl", "tail_quantile", "gs1", "uniform_loo"
+]
+
+
+ESTIMATOR_SETTINGS = {
+    "group_std": frozenset({"ddof", "eps"}),
+    "tail_quantile": frozenset({"quantile"}),
+}
+"""What the `estimator_config` of an estimator must hold; that of the others is empty."""
 
 
 class Resolution(Frozen):
@@ -61,15 +72,21 @@ class ArmSpec(Frozen):
     role differ in their seed alone. A role that no criterion weighs is an ablation: trained,
     evaluated and reported beside the verdict. `schedule` is given exactly if the card does not
     state the arm. An arm of look 2 is trained only if the rule's second look calls for it.
+    `estimator_config` has `ddof` and `eps` for group_std and `quantile` for tail_quantile.
+    `loss_clients` says who computes the loss, in the order of preference: the service, or this
+    client by forward_backward_custom. One that the server_loss preflight finds wanting is passed
+    over for the next; without a next there is no fallback.
     """
 
     name: str
     role: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    estimator: Literal["group_mean", "gs1", "uniform_loo"]
+    estimator: EstimatorName
+    estimator_config: dict[str, float] = Field(default_factory=dict)
     kernel: Kernel | None = None
     schedule: Schedule | None = None
     loss: Loss = "importance_sampling"
     loss_config: dict[str, float] = Field(default_factory=dict)
+    loss_clients: tuple[LossClient, ...] = Field(default=("service",), min_length=1)
     lag: int = Field(default=0, ge=0)
     look: Literal[1, 2] = 1
 
@@ -107,11 +124,28 @@ class TrainingSpec(Frozen):
 
 
 class EvaluationSpec(Frozen):
-    """How the final policy is evaluated."""
+    """How the final policy is evaluated: `samples` responses an item, one if it is greedy."""
 
     max_tokens: int = Field(gt=0)
     temperature: float = Field(ge=0)
     answer: Literal["final_number", "boxed"]
+    samples: int = Field(default=1, gt=0)
+
+
+class GradientProbe(Frozen):
+    """The cosine between the update's gradient and that of fresh rollouts, on a second client.
+
+    A service returns no gradients, but the norm of what it accumulated. Three norms at the same
+    weights give the dot product: |g + h|^2 = |g|^2 + |h|^2 + 2 gh. Taken before the update of
+    every `every`-th step, on `groups` fresh groups.
+    """
+
+    groups: int = Field(gt=0)
+    every: int = Field(gt=0)
+
+    def prompts(self, steps: int) -> int:
+        """Fresh prompts that it takes in so many steps."""
+        return -(-steps // self.every) * self.groups
 
 
 class Tuning(Frozen):
@@ -197,7 +231,10 @@ class Acceptance(Frozen):
 
 
 class Registration(Frozen):
-    """Everything that the card leaves to be said before the run."""
+    """Everything that the card leaves to be said before the run.
+
+    `supporting` criteria are computed and shown; they never make a verdict.
+    """
 
     version: Literal[1]
     card: str
@@ -217,3 +254,5 @@ class Registration(Frozen):
     decision_rule: DecisionRule | None = None
     extra_gates: list[GateCheck] = Field(default_factory=list)
     tuning: Tuning | None = None
+    gradient_probe: GradientProbe | None = None
+    supporting: list[Criterion] = Field(default_factory=list)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from harness.cards import Arm, Experiment, GateCheck
+from harness.checks import staleness_gates
 from harness.checks.finding import GateFinding, bounds_of
 from harness.checks.pilot import (
     Pilot,
@@ -20,10 +21,11 @@ from harness.checks.pilot import (
     step_advantages,
     step_rewards,
 )
+from harness.checks.staleness_gates import Unmeasurable
 from harness.methods import uniform_loo
 from harness.training.records import StepRecord
 
-Values = list[float] | list[str]
+Values = Sequence[float] | Sequence[str]
 Measurement = Callable[[Experiment, Pilot], Values]
 
 REMEDY = {
@@ -37,6 +39,7 @@ REMEDY = {
     "batch_mean_reward_pilot": "advantages vanish where nothing or everything is right: choose "
     "easier or harder prompts, or another base model",
     "executed_base_model": "train the model that the card names",
+    **staleness_gates.REMEDY,
 }
 
 
@@ -74,10 +77,6 @@ def check_gate(check: GateCheck, pilot: Pilot, experiment: Experiment) -> GateFi
         f"({check.measures}); {REMEDY[check.metric]}"
     )
     return GateFinding(check, value, (line,))
-
-
-class Unmeasurable(Exception):
-    """The pilot does not hold what a gate measures."""
 
 
 def within(value: float | str, check: GateCheck) -> bool:
@@ -221,4 +220,5 @@ MEASUREMENTS: dict[str, Measurement] = {
     "gs1_mean_abs_baseline_minus_uniform_loo": _gap,
     "batch_mean_reward_pilot": _mean_rewards,
     "executed_base_model": _models,
+    **staleness_gates.MEASUREMENTS,
 }

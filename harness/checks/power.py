@@ -5,12 +5,16 @@ from harness.checks.acceptance import settle
 from harness.checks.finding import Finding
 from harness.checks.table_power import TablePower, seed_power_lines, table_power
 from harness.decisions import Criterion, Unit, can_come_out_both_ways
+from harness.decisions.methods import registered_method
 from harness.decisions.tables import takes_tables
 from harness.errors import HarnessError
 from harness.statistics.power import PowerBlock, power_block
+from harness.statistics.threshold_power import ThresholdPower, threshold_power
 
 # the method whose half-width depends on n alone, so that its power has closed forms
 METHOD = "paired_hoeffding"
+# the method that compares the estimate itself
+THRESHOLDS = "point_thresholds"
 
 
 def power_report(experiment: Experiment) -> Finding:
@@ -29,7 +33,8 @@ def power_report(experiment: Experiment) -> Finding:
             problems.append(f"criterion {stated.id}: {error}")
             continue
         if block is None:
-            notes.extend(f"{stated.id}: {line}" for line in seed_power_lines(criterion, experiment))
+            unknown = unknown_power_lines(criterion, experiment)
+            notes.extend(f"{stated.id}: {line}" for line in unknown)
             continue
         lines = [f"criterion {stated.id}: {line}" for line in block.problems()]
         settled = settle(experiment, "forecast", "cannot_pass_at_expected_effect", lines)
@@ -40,11 +45,24 @@ def power_report(experiment: Experiment) -> Finding:
                 f"{stated.id}: scores are averaged over {len(criterion.seeds)} seeds; half-width "
                 "and gaps hold, nets and probabilities are those of a single seed an arm"
             )
-        metrics |= power_metrics(stated.id, block)
+        if not isinstance(block, ThresholdPower):
+            metrics |= power_metrics(stated.id, block)
     return Finding("power", tuple(problems), tuple(notes), metrics)
 
 
-def criterion_power(criterion: Criterion, experiment: Experiment) -> PowerBlock | TablePower | None:
+def unknown_power_lines(criterion: Criterion, experiment: Experiment) -> list[str]:
+    """What is said of a criterion whose power is not known before the run."""
+    if registered_method(criterion).by_estimate:
+        return [
+            f"no power block: how {criterion.metric} varies between runs is not known before the "
+            f"run, and {criterion.method} compares its averages as they are"
+        ]
+    return seed_power_lines(criterion, experiment)
+
+
+def criterion_power(
+    criterion: Criterion, experiment: Experiment
+) -> PowerBlock | TablePower | ThresholdPower | None:
     """The power block of one criterion at the card's number of items.
 
     None for a method whose power depends on more than wins, losses and ties: on the order of the
@@ -56,6 +74,19 @@ def criterion_power(criterion: Criterion, experiment: Experiment) -> PowerBlock 
     power, n = experiment.registration.power, experiment.card.eval.n_examples
     discordances = sorted({*power.discordances, power.expected_discordance})
     effect = power.expected_effects.get(criterion.id, power.expected_effect)
+    if criterion.method == THRESHOLDS and criterion.unit == Unit.FIXED_CHECKPOINT_ITEMS:
+        return threshold_power(
+            n,
+            criterion.contrast().range,
+            criterion.alpha,
+            criterion.sides,
+            criterion.margin,
+            None if criterion.refuted is None else criterion.refuted[1],
+            discordances,
+            effect,
+        )
+    if registered_method(criterion).by_estimate:
+        return None
     if criterion.method == METHOD:
         return power_block(
             n,

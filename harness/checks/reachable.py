@@ -55,6 +55,14 @@ def metric_ranges(experiment: Experiment) -> dict[str, Range]:
         "gs1_effective_contributors_median": Range(1.0, float(max(1, prompts - 1))),
         "gs1_mean_abs_baseline_minus_uniform_loo": Range(0.0, 1.0 - worst_reward),
         "batch_mean_reward_pilot": Range(worst_reward, 1.0),
+        "executed_lag_error": Range(0, math.inf, whole=True),
+        "lag0_max_abs_log_ratio": Range(0.0, math.inf),
+        "lag0_clip_fraction": Range(0.0, 1.0),
+        "lagged_kl": Range(0.0, math.inf),
+        "lagged_clip_fraction": Range(0.0, 1.0),
+        "logged_metrics_error": Range(0.0, math.inf),
+        "reported_loss_error": Range(0.0, math.inf),
+        "executed_advantage_error": Range(0.0, math.inf),
     }
 
 

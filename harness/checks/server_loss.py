@@ -10,10 +10,13 @@ normalisation.
 from collections.abc import Sequence
 from typing import Literal
 
+from pydantic import Field
+
 from harness.cards import Experiment
 from harness.checks.acceptance import settle
 from harness.checks.evidence import Evidence, Measured
 from harness.checks.finding import Finding
+from harness.checks.loss_clients import ClientProbe, NormProbe, client_lines, norm_lines
 from harness.checks.loss_moves import largest, move_lines, move_ratios
 from harness.checks.loss_values import LossValue, value_lines
 
@@ -24,11 +27,15 @@ class LossEvidence(Evidence):
     """Loss values, and the move of one datum's log-probs (T) after one step of each probe.
 
     `moves_T` has `one` and the probes of `loss_moves.EXPECTED`. `step_size` is learning rate / eps.
+    `clients` compares who computes the loss, where an arm leaves a choice; `norms` are there if the
+    registration measures gradients.
     """
 
     values: list[LossValue]
     moves_T: dict[str, list[Measured]]
     step_size: float
+    clients: list[ClientProbe] = Field(default_factory=list)
+    norms: NormProbe | None = None
 
 
 def check(evidence: LossEvidence, experiment: Experiment) -> Finding:
@@ -37,9 +44,12 @@ def check(evidence: LossEvidence, experiment: Experiment) -> Finding:
     value_failures, value_unknown = value_lines(evidence.values, losses_of(experiment))
     move_failures, move_unknown = move_lines(evidence.moves_T, ratios)
     settled = settle(experiment, "server_loss", "unverifiable", [*value_unknown, *move_unknown])
-    failures = [*value_failures, *move_failures]
+    client_problems, client_notes = client_lines(experiment, evidence.clients)
+    failures = [*value_failures, *move_failures, *client_problems]
+    if experiment.registration.gradient_probe is not None:
+        failures += norm_lines(evidence.norms)
     outcome = outcome_of(failures, [*value_unknown, *move_unknown])
-    notes = [f"outcome: {outcome}", *settled.notes]
+    notes = [f"outcome: {outcome}", *settled.notes, *client_notes]
     if ratios:
         shown = ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items())
         notes.append(f"move of log-probs relative to one datum: {shown}")

@@ -3,6 +3,7 @@
 ``criterion``  what was registered: contrast, bounds, margin, alpha, sides, method, unit
 ``pairing``    scores joined on item ids; whatever can't be joined is a problem, never a smaller n
 ``methods``    the registered methods by name
+``thresholds`` the methods that compare the estimate itself
 ``rule``       ``decide``: the registered method alone sets the verdict
 ``outcome``    the verdict and everything needed to recompute it by hand
 ``sentences``  the verdict in words

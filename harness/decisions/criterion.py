@@ -32,6 +32,8 @@ class Criterion:
     ``seeds`` they are counted, else the scores of an item are averaged over them.
     A ``premise`` that is not shown makes the comparison not count. An estimate above ``win`` is
     said to be a win and changes no verdict.
+    ``refuted`` (weights, margin) and ``seed_range`` (multiples that validate and refute) belong to
+    the methods that compare the estimate itself, see ``thresholds``.
     Raises CardError for numbers that no rule can be built on.
     """
 
@@ -49,6 +51,8 @@ class Criterion:
     seeds: tuple[int, ...] = ()
     premise: bool = False
     win: float | None = None
+    refuted: tuple[Mapping[str, float], float] | None = None
+    seed_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 < self.alpha < 1.0:
@@ -62,10 +66,21 @@ class Criterion:
                 f"criterion {self.id}: unknown unit {self.unit!r}; known: {', '.join(Unit)}"
             )
         self.contrast()
+        if self.refuted is not None and set(self.refuted[0]) != set(self.weights):
+            raise CardError(
+                f"criterion {self.id}: {sorted(self.refuted[0])} refute, {sorted(self.weights)} "
+                "validate; weigh the same arms"
+            )
+        if self.seed_range is not None and self.seed_range[0] < self.seed_range[1]:
+            raise CardError(
+                f"criterion {self.id}: validated above {self.seed_range[0]:g} ranges but refuted "
+                f"up to {self.seed_range[1]:g}; the first must not be smaller"
+            )
 
     @classmethod
     def from_card(cls, stated: "StatedCriterion", rule: "DecisionRule") -> "Criterion":
         """Build it from a decision rule, whether the card or the registration states it."""
+        refuted, ranges = stated.refuted, stated.seed_range
         return cls(
             id=stated.id,
             metric=stated.metric,
@@ -74,13 +89,15 @@ class Criterion:
             margin=stated.margin,
             alpha=rule.alpha,
             sides=rule.sides,
-            method=rule.method,
-            unit=rule.unit,
+            method=stated.method or rule.method,
+            unit=stated.unit or rule.unit,
             order_key=rule.order_key,
             log_events=rule.log_events,
-            seeds=tuple(rule.seeds),
+            seeds=tuple(rule.seeds if stated.seeds is None else stated.seeds),
             premise=stated.premise,
             win=stated.win,
+            refuted=None if refuted is None else (refuted.weights, refuted.margin),
+            seed_range=None if ranges is None else (ranges.validated, ranges.refuted),
         )
 
     def contrast(self) -> Contrast:

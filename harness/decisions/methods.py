@@ -72,10 +72,11 @@ class Method:
     exactly_above: ExactlyAbove
     finite_sample_valid: bool
     binary: bool = False  # needs two arms scored 0 or 1
-    unit: Unit = Unit.FIXED_CHECKPOINT_ITEMS
+    unit: Unit | None = Unit.FIXED_CHECKPOINT_ITEMS  # None: any
     min_n: int = 1
     any_spread: bool = False  # its width follows the data's spread down to any value above 0
     at_least: bool = False  # an estimate at the margin validates: "at least", not "above"
+    by_estimate: bool = False  # thresholds on the estimate decide; the limits are only shown
 
 
 def method_named(name: str) -> Method:
@@ -89,7 +90,7 @@ def registered_method(criterion: Criterion) -> Method:
     """Return the criterion's method; CardError when the two do not fit together."""
     method, where = method_named(criterion.method), f"criterion {criterion.id}: "
     name = method.name
-    if criterion.unit != method.unit:
+    if method.unit is not None and criterion.unit != method.unit:
         raise CardError(f"{where}{name} counts {method.unit}, the unit is {criterion.unit}")
     if method.binary and (criterion.pair is None or len(criterion.seeds) > 1):
         raise CardError(
@@ -103,7 +104,11 @@ def registered_method(criterion: Criterion) -> Method:
     allowed = (None, 2) if criterion.sides == 1 else (None, 3, 4)
     if name == "paired_empirical_bernstein" and criterion.log_events not in allowed:
         raise CardError(f"{where}log_events is {criterion.log_events}; it may be {allowed[1:]}")
-    if name == "seed_t" and len(criterion.seeds) < method.min_n:
+    if (criterion.seed_range is not None) != (name == "seed_range"):
+        raise CardError(f"{where}seed_range and the method {name} do not go together")
+    if criterion.refuted is not None and name != "point_thresholds":
+        raise CardError(f"{where}{name} refutes by its own limits; drop the refuting contrast")
+    if method.unit == Unit.SEEDS and len(criterion.seeds) < method.min_n:
         raise CardError(
             f"{where}{name} needs at least {method.min_n} seeds, {len(criterion.seeds)} registered"
         )
@@ -199,6 +204,16 @@ def _point_exactly(sample: Sample, _criterion: Criterion, margin: float) -> bool
     return mean >= as_fraction(margin)
 
 
+def _shown_limits(sample: Sample, c: Criterion) -> Interval:
+    """Hoeffding's limits for items; for seeds the estimate alone, since few seeds have none."""
+    return _hoeffding(sample, c) if c.unit == Unit.FIXED_CHECKPOINT_ITEMS else _point(sample, c)
+
+
+def _no_p(_sample: Sample, _criterion: Criterion, _margin: float) -> float:
+    """A threshold on an estimate has no error rate: no alpha would have said so."""
+    return 1.0
+
+
 def _mcnemar_p(sample: Sample, c: Criterion, _zero: float) -> float:
     counts = _counts(sample)
     test = exact.mcnemar_exact(counts.treatment_only, counts.baseline_only)
@@ -282,6 +297,25 @@ METHODS: Mapping[str, Method] = {
             unit=Unit.SEEDS,
             min_n=3,  # a claim about the method needs a spread that two runs can't show
             any_spread=True,
+        ),
+        Method(
+            "point_thresholds",
+            _shown_limits,
+            _no_p,
+            _undecidable,
+            finite_sample_valid=False,
+            unit=None,
+            by_estimate=True,
+        ),
+        Method(
+            "seed_range",
+            _shown_limits,
+            _no_p,
+            _undecidable,
+            finite_sample_valid=False,
+            unit=Unit.SEEDS,
+            min_n=2,  # the range of one seed is 0: any gap would pass
+            by_estimate=True,
         ),
         Method(
             "mcnemar_exact",

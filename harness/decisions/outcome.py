@@ -20,7 +20,8 @@ class Outcome:
     """One criterion decided, in the units of the scores.
 
     ``n`` counts the independent units that were scored (clusters and seeds included), and
-    ``n_registered`` the registered items. Estimate, limits and p values are None when INVALID.
+    ``n_registered`` the registered items. Estimate, limits and p values are None when INVALID;
+    p values also where thresholds on the estimate decide, and limits where these are of seeds.
     ``p_validated`` and ``p_refuted`` are the smallest alphas at which the data would have said so.
     ``counts`` is the 2x2 table of two arms with 0/1 scores. ``problems`` say why it is INVALID,
     ``notes`` how a near tie was resolved.

@@ -1,12 +1,15 @@
 """A rule that can't come out both ways is not a test."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from harness.decisions.criterion import Criterion
 from harness.decisions.methods import Method, registered_method
 from harness.decisions.pairing import PairedScores
-from harness.decisions.rule import sample_of
+from harness.decisions.rule import NEAR_TIE, sample_of
 from harness.errors import StatisticsError
+from harness.statistics.contrasts import contrast
 from harness.statistics.hoeffding_rule import required_n_hoeffding
 
 
@@ -20,6 +23,8 @@ def can_come_out_both_ways(criterion: Criterion, n: int) -> list[str]:
     where = f"criterion {criterion.id}: "
     if n < method.min_n:
         return [f"{where}{method.name} needs at least {method.min_n} units, n is {n}"]
+    if method.by_estimate:
+        return [f"{where}{problem}" for problem in threshold_problems(criterion)]
     best, worst = _lower_at_best(criterion, method, n), _upper_at_worst(criterion, method, n)
     margin, problems = criterion.margin, []
     advice = _advice(criterion)
@@ -34,6 +39,60 @@ def can_come_out_both_ways(criterion: Criterion, n: int) -> list[str]:
             f" {worst:+.6g}, not below the margin {margin:+g}; {advice}"
         )
     return problems
+
+
+def threshold_problems(criterion: Criterion) -> list[str]:
+    """Where thresholds on the estimate can't be met, or both at once, by any means in bounds."""
+    used, problems = criterion.contrast(), []
+    if used.range_hi < criterion.margin:
+        problems.append(
+            f"can't be VALIDATED: the contrast reaches {used.range_hi:g}, the margin is "
+            f"{criterion.margin:g}; lower the margin"
+        )
+    if used.range_lo >= criterion.margin:
+        problems.append(
+            f"is always VALIDATED: the contrast is at least {used.range_lo:g}, the margin is "
+            f"{criterion.margin:g}; raise the margin"
+        )
+    if criterion.refuted is None or problems:
+        return problems
+    lowest = _lowest_refuting_when_validated(criterion, *criterion.refuted)
+    if lowest < criterion.refuted[1] - NEAR_TIE:
+        problems.append(
+            f"can be VALIDATED and REFUTED at once: where it is validated the refuting contrast "
+            f"goes down to {lowest:g}, and refutes below {criterion.refuted[1]:g}; keep them apart"
+        )
+    other = contrast(criterion.refuted[0], criterion.bounds)
+    if other.range_lo >= criterion.refuted[1]:
+        problems.append(
+            f"can't be REFUTED: the refuting contrast is at least {other.range_lo:g}, its margin "
+            f"is {criterion.refuted[1]:g}; raise that margin"
+        )
+    return problems
+
+
+def _lowest_refuting_when_validated(
+    criterion: Criterion, weights: Mapping[str, float], margin: float
+) -> float:
+    """The least value of the refuting contrast over all means that validate.
+
+    From the means at which it is least, those are moved first that cost least of it for what they
+    give to the validating contrast: with one constraint over a box that is optimal.
+    """
+    bounds = criterion.contrast().bounds
+    start = {arm: bounds[arm][weights[arm] < 0] for arm in bounds}
+    lowest = sum(weights[arm] * x for arm, x in start.items())
+    missing = criterion.margin - sum(criterion.weights[arm] * x for arm, x in start.items())
+    moves = []
+    for arm, (low, high) in bounds.items():
+        toward = (low if start[arm] == high else high) - start[arm]
+        gives, costs = criterion.weights[arm] * toward, weights[arm] * toward
+        if gives > 0.0:
+            moves.append((costs / gives, gives))
+    for price, gives in sorted(moves):
+        taken = min(max(missing, 0.0), gives)
+        lowest, missing = lowest + price * taken, missing - taken
+    return lowest if missing <= NEAR_TIE else margin
 
 
 def _lower_at_best(criterion: Criterion, method: Method, n: int) -> float:

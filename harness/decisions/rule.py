@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from harness.decisions.criterion import Criterion, Unit
 from harness.decisions.methods import Method, Sample, registered_method
 from harness.decisions.outcome import Outcome, Verdict
 from harness.decisions.pairing import PairedScores, Rows, paired_scores
+from harness.decisions.thresholds import compare
 from harness.errors import StatisticsError
 from harness.statistics.intervals import Interval
 from harness.statistics.paired import PairedCounts, paired_counts
@@ -89,8 +91,37 @@ def registered_order(order_key: str | None, item_ids: Sequence[str]) -> NDArray[
 
 
 def _decided(criterion: Criterion, method: Method, joined: PairedScores, sample: Sample) -> Outcome:
+    if method.by_estimate:
+        interval = method.limits(sample, criterion)
+        verdict, sentence = compare(criterion, sample.scores, interval)
+        outcome = _outcome(criterion, method, joined, sample, interval, verdict, sentence)
+        if criterion.unit == Unit.SEEDS:  # so few have no limits to show
+            return replace(outcome, lower=None, upper=None, half_width=None)
+        return outcome
     interval, verdict, notes = ruled(criterion, method, sample)
     margin, mirror = criterion.margin, sample.mirrored()
+    sentence = sentences.decided(criterion, verdict, interval)
+    return replace(
+        _outcome(criterion, method, joined, sample, interval, verdict, sentence),
+        p_validated=method.p_above(sample, criterion, margin),
+        # "at least" takes the tie from the other side
+        p_refuted=1.0
+        if method.at_least and verdict is Verdict.VALIDATED
+        else method.p_above(mirror, criterion, -margin),
+        notes=tuple(notes),
+    )
+
+
+def _outcome(
+    criterion: Criterion,
+    method: Method,
+    joined: PairedScores,
+    sample: Sample,
+    interval: Interval,
+    verdict: Verdict,
+    sentence: str,
+) -> Outcome:
+    """What was decided, with everything that it takes to do it again."""
     return Outcome(
         id=criterion.id,
         metric=criterion.metric,
@@ -98,7 +129,7 @@ def _decided(criterion: Criterion, method: Method, joined: PairedScores, sample:
         estimate=interval.estimate,
         lower=interval.lower,
         upper=interval.upper,
-        margin=margin,
+        margin=criterion.margin,
         half_width=interval.half_width,
         n=interval.n,
         n_registered=len(joined.item_ids),
@@ -107,15 +138,12 @@ def _decided(criterion: Criterion, method: Method, joined: PairedScores, sample:
         sides=criterion.sides,
         method=method.name,
         unit=criterion.unit,
-        p_validated=method.p_above(sample, criterion, margin),
-        # "at least" takes the tie from the other side
-        p_refuted=1.0
-        if method.at_least and verdict is Verdict.VALIDATED
-        else method.p_above(mirror, criterion, -margin),
+        p_validated=None,
+        p_refuted=None,
         counts=sample.counts,
         problems=(),
-        notes=tuple(notes),
-        sentence=sentences.decided(criterion, verdict, interval),
+        notes=(),
+        sentence=sentence,
     )
 
 

@@ -61,7 +61,8 @@ def limits_text(criterion: Criterion, interval: Interval) -> str:
 def subject(criterion: Criterion) -> str:
     """What the verdict speaks of."""
     if criterion.unit == Unit.SEEDS:
-        return f"the method over {len(criterion.seeds)} seeds"
+        seeds = len(criterion.seeds)
+        return f"the method over {seeds} seeds" if seeds > 1 else "these runs of one seed"
     if len(criterion.seeds) > 1:
         return f"these checkpoints ({len(criterion.seeds)} seeds an arm, averaged item by item)"
     return "these checkpoints"

@@ -32,7 +32,8 @@ def pytest_runtest_makereport(
     error = call.excinfo.value if call.excinfo else None
     word, reason = item_verdict(subject, report, error, facts)
     figures = facts.metrics(subject.stage, subject.name)
-    added = {"verdict": word} | {f"metric.{name}": value for name, value in figures.items()}
+    measured = {f"metric.{name}": v for name, v in figures.items() if v is not None}
+    added = {"verdict": word} | measured
     kept = [(name, value) for name, value in item.user_properties if name not in added]
     item.user_properties[:] = [*kept, *added.items()]
     report.user_properties = list(item.user_properties)

@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cards import Arm, Experiment
+from harness.cards.registration import LossClient
+from harness.checks.lag import lag_problems
 from harness.checks.pilot import Pilot
+from harness.checks.staleness_report import ramp_lines
 from harness.errors import RunError
 from harness.methods.beff import PilotNoise, executed_noise
 from harness.protocol.budget import Clock, read_clock, refuse_overspending, wall_seconds
 from harness.protocol.progress import progress_folder, write_progress
+from harness.protocol.scores import item_score
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, Progress
 from harness.store import Entry, RunStore, produce_all
 from harness.tasks.gsm8k import Task
 from harness.training.identity import arm_parts, base_parts, evaluation_parts
-from harness.training.records import Checkpoint, ItemRow, StepRecord
+from harness.training.records import Checkpoint, ItemRow, StepFigures, StepRecord
 from harness.training.step_metrics import training_note
 from harness.training.streams import arm_order
 
@@ -50,6 +54,9 @@ class ArmKeeper:
     runs_dir: Path
     run_id: str
     retrain: bool
+    loss_client: Callable[[Arm], LossClient]
+    _pilot: Pilot | None = None
+    _figures: dict[str, list[StepFigures]] = field(default_factory=dict)
     _states: dict[str, ArmState] = field(default_factory=dict)
 
     def pilot(self) -> None:
@@ -80,14 +87,19 @@ class ArmKeeper:
         )
 
     def pilot_evidence(self) -> Pilot:
-        """What the pilot executed: the stored records of every arm's first steps."""
-        steps = self.experiment.registration.training.pilot_steps
-        return {arm.name: _records(self.entry(arm), steps) for arm in self.experiment.look(1)}
+        """What the pilot executed: the stored records of every arm's first steps, read once."""
+        if self._pilot is None:
+            steps = self.experiment.registration.training.pilot_steps
+            self._pilot = {a.name: _records(self.entry(a), steps) for a in self.experiment.look(1)}
+        return self._pilot
 
     def pilot_notes(self) -> tuple[str, ...]:
-        """B_eff of the uniform and of the kernel baseline on the pilot's rollouts."""
+        """B_eff of uniform and kernel baselines; how stale lagged arms were, the ramp apart."""
         steps = self.experiment.registration.training.pilot_steps
         notes = []
+        if self.experiment.lagged:
+            evidence = self.pilot_evidence()
+            notes += [line for arm in self.experiment.look(1) for line in ramp_lines(arm, evidence)]
         for arm in self.experiment.look(1):
             if arm.estimator != "gs1":
                 continue
@@ -131,12 +143,32 @@ class ArmKeeper:
         )
 
     def rows(self, arm: Arm | None) -> dict[str, float]:
-        """Score by item id of an evaluated arm, or of the base model (None)."""
+        """Accuracy by item id of an evaluated arm, or of the base model (None): its own pass@1."""
+        return {row["item_id"]: item_score(row, "pass@1") for row in self.item_rows(arm)}
+
+    def item_rows(self, arm: Arm | None) -> list[ItemRow]:
+        """The rows of an evaluated arm, or of the base model (None)."""
         entry = self.evaluation_entry(arm)
         rows: list[ItemRow] | None = entry.read("rows")
         if rows is None:
             raise RunError(f"{entry.name}: its rows can't be read; run again, it evaluates anew")
-        return {row["item_id"]: float(row["correct"]) for row in rows}
+        return rows
+
+    def figures(self, arm: Arm) -> list[StepFigures]:
+        """The metrics of every step of a trained arm, read once.
+
+        Raises:
+            RunError: a step is missing, or sampled from other weights than registered.
+        """
+        if arm.name not in self._figures:
+            records = _records(self.entry(arm), arm.steps)
+            problems = lag_problems(arm, records) if self.experiment.lagged else []
+            if problems:
+                raise RunError("\n".join(problems))
+            self._figures[arm.name] = [
+                StepFigures(step=record["step"], metrics=record["metrics"]) for record in records
+            ]
+        return self._figures[arm.name]
 
     def attempts(self) -> int:
         """How many runs have started to train an arm of this experiment."""
@@ -227,7 +259,7 @@ class ArmKeeper:
         live.items(rows)
         clock.tick()
         entry.publish("rows", rows)
-        entry.finish({"accuracy": sum(row["correct"] for row in rows) / len(rows)})
+        entry.finish({"accuracy": sum(item_score(row, "pass@1") for row in rows) / len(rows)})
 
     def _context(self, arm: Arm, after_step: Callable[[StepRecord], None]) -> ArmContext:
         from harness.training.estimators import estimator
@@ -253,6 +285,7 @@ class ArmKeeper:
             entry=self.entry(arm),
             before_step=self._refuse_overspending,
             after_step=after_step,
+            loss_client=self.loss_client(arm),
         )
 
     def _refuse_overspending(self) -> None:

@@ -65,17 +65,21 @@ def _refuse_other_files(experiment: Experiment, folder: Path, sha256s: Mapping[s
 
 
 def refuse_too_few_prompts(experiment: Experiment, task: Task) -> None:
-    """Every arm needs the prompts that it consumes; of reused ones, those of a step.
+    """Every arm needs the prompts that it and probes consume; of reused ones, those of a step.
 
     Raises:
         DataError: one line for each arm that needs more than the train split has.
     """
-    reuse = experiment.registration.training.reuse_prompts
-    problems = [
-        f"arm {arm.name}: {arm.steps} steps of {arm.groups_per_batch} prompts need {arm.prompts}, "
-        f"but the train split has {len(task.train)}; give it more data or fewer steps"
+    training, probe = experiment.registration.training, experiment.registration.gradient_probe
+    needed = [
+        (arm, arm.prompts + (0 if probe is None else probe.prompts(arm.steps)))
         for arm in experiment.arms
-        if (arm.groups_per_batch if reuse else arm.prompts) > len(task.train)
+    ]
+    problems = [
+        f"arm {arm.name}: {arm.steps} steps of {arm.groups_per_batch} prompts need {count}, "
+        f"but the train split has {len(task.train)}; give it more data or fewer steps"
+        for arm, count in needed
+        if (arm.groups_per_batch if training.reuse_prompts else count) > len(task.train)
     ]
     if problems:
         raise DataError("\n".join(problems))

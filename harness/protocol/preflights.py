@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue
 
-from harness.cards import Experiment
+from harness.cards import Arm, Experiment
+from harness.cards.registration import LossClient
 from harness.checks import (
     audit,
     baseline_correctness,
@@ -33,12 +34,16 @@ E = TypeVar("E", bound=Evidence)
 
 @dataclass(frozen=True)
 class Context:
-    """What collectors are given. `task` reads the data when it is first asked."""
+    """What collectors are given. `task` reads the data when it is first asked.
+
+    `loss_client` says who computes an arm's loss.
+    """
 
     experiment: Experiment
     cards_dir: Path
     task: Callable[[], Task]
     service: Service
+    loss_client: Callable[[Arm], LossClient]
 
 
 @dataclass(frozen=True)
@@ -115,9 +120,10 @@ def _restoration(context: Context) -> restoration.RestorationEvidence:
 def _throw_away(context: Context) -> ThrowAwayEvidence:
     from harness.training.probes.throw_away import collect
 
-    service = context.service
+    service, experiment = context.service, context.experiment
+    losses = {arm.name: context.loss_client(arm) for arm in experiment.arms}
     client, prompter = service.client(), service.prompter()
-    return service.run(collect(client, prompter, context.experiment, context.task()))
+    return service.run(collect(client, prompter, experiment, context.task(), losses))
 
 
 def _audit(context: Context) -> audit.AuditEvidence:

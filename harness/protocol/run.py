@@ -8,10 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
 
 from harness.cards import Arm, Experiment, load_experiment, read_clusters
+from harness.cards import Criterion as StatedCriterion
+from harness.cards.registration import LossClient
 from harness.checks import PREFLIGHTS, gates
 from harness.checks.finding import Finding, GateFinding
+from harness.checks.loss_clients import chosen_client
+from harness.checks.server_loss import LossEvidence
+from harness.checks.staleness_report import staleness_lines
 from harness.decisions import (
     CombineRule,
     Criterion,
@@ -29,6 +37,7 @@ from harness.names import BASE
 from harness.protocol import preflights
 from harness.protocol.arms import ArmKeeper
 from harness.protocol.data import experiment_task, refuse_too_few_prompts, train_task
+from harness.protocol.scores import item_score, of_steps, step_mean
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun
 from harness.protocol.tuning import Tuner
@@ -96,6 +105,7 @@ class CardRun:
         self._store = RunStore(runs_dir)
         self._service = Service(experiment, runs_dir, controller_pid)
         self._retrain = retrain
+        self._gates: dict[str, GateFinding] = {}
 
     @cached_property
     def _task(self) -> Task:
@@ -106,7 +116,9 @@ class CardRun:
     @cached_property
     def _context(self) -> preflights.Context:
         cards_dir = self._card_path.parent
-        return preflights.Context(self.experiment, cards_dir, lambda: self._task, self._service)
+        return preflights.Context(
+            self.experiment, cards_dir, lambda: self._task, self._service, self._loss_client
+        )
 
     @cached_property
     def _train_task(self) -> Task:
@@ -116,7 +128,9 @@ class CardRun:
     def _train_context(self) -> preflights.Context:
         """What may be looked at before the tuning stage has chosen: no test split, no choice."""
         cards_dir, task = self._card_path.parent, lambda: self._train_task
-        return preflights.Context(self._registered, cards_dir, task, self._service)
+        return preflights.Context(
+            self._registered, cards_dir, task, self._service, self._loss_client
+        )
 
     @cached_property
     def _arms(self) -> ArmKeeper:
@@ -128,20 +142,30 @@ class CardRun:
             self._runs_dir,
             self._run_id,
             self._retrain,
+            self._loss_client,
         )
 
     def preflight(self, id: str) -> Finding:
         """One preflight: its evidence is collected once and checked each time."""
         flight = preflights.PREFLIGHTS[id]
+        context = self._context_of(flight)
+        return flight.finding(self._document(flight, context), context.experiment)
+
+    def _context_of(self, flight: preflights.Preflight[Any]) -> preflights.Context:
+        """What a preflight may look at; one that reads the test split comes after tuning."""
         if self._registered.registration.tuning is None:
-            context = self._context
-        elif flight.reads_test:
+            return self._context
+        if flight.reads_test:
             self._tune()
-            context = self._context
-        else:
-            context = self._train_context
+            return self._context
+        return self._train_context
+
+    def _document(
+        self, flight: preflights.Preflight[Any], context: preflights.Context
+    ) -> JsonValue:
+        """A preflight's evidence, collected now unless it is kept."""
         if not flight.kept:
-            return flight.finding(flight.document(context), context.experiment)
+            return flight.document(context)
         entry = self._store.entry(f"preflight/{flight.name}", flight.parts(context))
         produce_all(
             [entry],
@@ -149,7 +173,16 @@ class CardRun:
             run=self._run_id,
             retrain=self._retrain,
         )
-        return flight.finding(entry.summary(), context.experiment)
+        document: JsonValue = entry.summary()
+        return document
+
+    def _loss_client(self, arm: Arm) -> LossClient:
+        """Who computes an arm's loss: the first that the registration allows and that works."""
+        if len(arm.loss_clients) == 1:
+            return arm.loss_clients[0]
+        flight = preflights.PREFLIGHTS["server_loss"]
+        document = self._document(flight, self._context_of(flight))
+        return chosen_client(arm, LossEvidence.of(document).clients)
 
     def pilot(self) -> None:
         """The first steps of every arm, at the tuned learning rates if there is a tuning stage."""
@@ -158,8 +191,11 @@ class CardRun:
 
     def gate(self, metric: str) -> GateFinding:
         """One activation gate, measured on the pilot's stored rollouts."""
-        check = next(check for check in self.experiment.gates if check.metric == metric)
-        return gates.check_gate(check, self._arms.pilot_evidence(), self.experiment)
+        if metric not in self._gates:
+            check = next(check for check in self.experiment.gates if check.metric == metric)
+            pilot = self._arms.pilot_evidence()
+            self._gates[metric] = gates.check_gate(check, pilot, self.experiment)
+        return self._gates[metric]
 
     def pilot_notes(self) -> tuple[str, ...]:
         """Diagnostics of the pilot that decide nothing, such as B_eff."""
@@ -194,12 +230,22 @@ class CardRun:
         trained = [arm for look in taken for arm in self.experiment.look(look)]
         lines: list[str] = []
         for look in taken:
-            scores = self._scores(look)
-            for id in self.criteria:
+            for stated in self.experiment.rule.criteria:
+                criterion = self._criterion(stated)
                 found = diagnostics.lines(
-                    self._criterion(id), scores, self._unit_ids(), clusters=self._clusters
+                    criterion,
+                    self._scores(stated, look),
+                    self._unit_ids(criterion),
+                    clusters=self._clusters,
                 )
                 lines.extend(f"look {look}: {line}" if len(taken) > 1 else line for line in found)
+            lines.extend(
+                f"{stated.id} (supporting, decides nothing): {self._decide(stated, look).sentence}"
+                for stated in self.experiment.registration.supporting
+            )
+        if self.experiment.lagged:
+            for arm in trained:
+                lines.extend(staleness_lines(arm, self._arms.figures(arm)))
         lines.extend(self._beside(trained))
         lines.extend(self._arms.training_notes(trained))
         return tuple(lines)
@@ -212,10 +258,8 @@ class CardRun:
         """Release what this process holds."""
         self._service.close()
 
-    def _criterion(self, id: str) -> Criterion:
-        rule = self.experiment.rule
-        stated = next(criterion for criterion in rule.criteria if criterion.id == id)
-        return Criterion.from_card(stated, rule)
+    def _criterion(self, stated: StatedCriterion) -> Criterion:
+        return Criterion.from_card(stated, self.experiment.rule)
 
     def _tune(self) -> None:
         """Choose the learning rates, once: the arms, their keys and the test split come after.
@@ -249,22 +293,44 @@ class CardRun:
 
     def _decided(self, look: int) -> dict[str, Outcome]:
         """All criteria on one look, as they stand together."""
-        rule, scores = self.experiment.rule, self._scores(look)
-        outcomes = {
-            id: decide(self._criterion(id), scores, self._unit_ids(), clusters=self._clusters)
-            for id in self.criteria
-        }
+        rule = self.experiment.rule
+        outcomes = {stated.id: self._decide(stated, look) for stated in rule.criteria}
         premises = {criterion.id for criterion in rule.criteria if criterion.premise}
         return settled(outcomes, premises, CombineRule(rule.combine))
 
-    def _scores(self, look: int) -> Mapping[str, Mapping[str, float]]:
-        """Scores by role: of items, averaged over a role's seeds, or of seeds."""
-        base = self._arms.rows(None)
-        by_role = {
-            role: {arm.seed: self._arms.rows(arm) for arm in self.experiment.role(role, look)}
-            for role in self.experiment.weighed_roles
-        }
-        if self.experiment.rule.unit == Unit.SEEDS:
+    def _decide(self, stated: StatedCriterion, look: int) -> Outcome:
+        """One criterion by itself."""
+        criterion = self._criterion(stated)
+        scores, units = self._scores(stated, look), self._unit_ids(criterion)
+        return decide(criterion, scores, units, clusters=self._clusters)
+
+    def _scores(self, stated: StatedCriterion, look: int) -> Mapping[str, Mapping[str, float]]:
+        """Scores by role: of items, averaged over a role's seeds, or of seeds.
+
+        Raises:
+            RunError: rows or steps are missing.
+            StatisticsError: an item has fewer samples than its metric needs.
+        """
+        arms = {role: self.experiment.role(role, look) for role in stated.weights if role != BASE}
+        if of_steps(stated.metric):
+            first, last = stated.steps or (0, self.experiment.card.steps - 1)
+            return {
+                role: {
+                    str(arm.seed): step_mean(
+                        f"arm {arm.name}", self._arms.figures(arm), stated.metric, first, last
+                    )
+                    for arm in of_role
+                }
+                for role, of_role in arms.items()
+            }
+
+        def scored(arm: Arm | None) -> dict[str, float]:
+            rows = self._arms.item_rows(arm)
+            return {row["item_id"]: item_score(row, stated.metric) for row in rows}
+
+        base = scored(None)
+        by_role = {role: {arm.seed: scored(arm) for arm in found} for role, found in arms.items()}
+        if self._criterion(stated).unit == Unit.SEEDS:
             return scores_by_seed(by_role, base)
         return {role: averaged(list(of.values())) for role, of in by_role.items()} | {BASE: base}
 
@@ -273,17 +339,18 @@ class CardRun:
         by_role: dict[str, dict[int, Mapping[str, float]]] = {}
         for arm in trained:
             by_role.setdefault(arm.role, {})[arm.seed] = self._arms.rows(arm)
-        criteria = [self._criterion(id) for id in self.criteria]
+        stated = [c for c in self.experiment.rule.criteria if not of_steps(c.metric)]
+        criteria = [self._criterion(criterion) for criterion in stated]
         weighed, base = self.experiment.weighed_roles, self._arms.rows(None)
         lines = [line for c in criteria for line in beside.seed_lines(c, by_role, base)]
         for role in by_role.keys() - set(weighed):
             lines += beside.ablation_lines(role, weighed, by_role, self.experiment.rule.alpha)
         return lines
 
-    def _unit_ids(self) -> Sequence[str]:
+    def _unit_ids(self, criterion: Criterion) -> Sequence[str]:
         """What is counted: the registered items, or the registered seeds."""
-        if self.experiment.rule.unit == Unit.SEEDS:
-            return [str(seed) for seed in self.experiment.rule.seeds]
+        if criterion.unit == Unit.SEEDS:
+            return [str(seed) for seed in criterion.seeds]
         return [problem.id for problem in self._task.test]
 
     @cached_property

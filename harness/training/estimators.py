@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.cards import Arm
+from harness.cards.registration import ESTIMATOR_SETTINGS
 from harness.errors import RunError
 from harness.methods import advantages, kernels
 from harness.training.records import KernelRecord
@@ -47,10 +49,8 @@ class Estimator:
             RunError: the estimator needs one rollout a prompt and got another number.
         """
         if self.weights is None:
-            return Estimate(
-                [advantages.group_mean(np.asarray([rewards_G]))[0] for rewards_G in rewards_P_G],
-                None,
-            )
+            centred = group_estimator(self.arm.estimator, self.arm.estimator_config)
+            return Estimate(advantages.per_group(centred, rewards_P_G), None)
         sizes = sorted({len(rewards_G) for rewards_G in rewards_P_G})
         if sizes != [1]:
             raise RunError(
@@ -74,7 +74,8 @@ def estimator(arm: Arm, train_questions: Sequence[str]) -> Estimator:
     Raises:
         RunError: the arm's estimator is not known here, or lacks what it needs.
     """
-    if arm.estimator == "group_mean":
+    if arm.estimator in GROUP_ESTIMATORS:
+        group_estimator(arm.estimator, arm.estimator_config)  # an error now, not at the first step
         return Estimator(arm, None)
     if arm.estimator == "uniform_loo":
         return Estimator(arm, lambda problems: kernels.uniform_loo_weights(len(problems)))
@@ -83,7 +84,8 @@ def estimator(arm: Arm, train_questions: Sequence[str]) -> Estimator:
     if arm.estimator != "gs1" or kernel is None or not tuned:
         raise RunError(
             f"arm {arm.name}: estimator {arm.estimator!r} with kernel {arm.kernel!r} can't be "
-            "made; use group_mean, uniform_loo, or gs1 with a kernel, and a tau if it is a softmax"
+            f"made; use {', '.join(GROUP_ESTIMATORS)}, uniform_loo, or gs1 with a kernel, and a "
+            "tau if it is a softmax"
         )
     fitted = kernels.fit_tfidf(train_questions, kernel)
 
@@ -92,6 +94,26 @@ def estimator(arm: Arm, train_questions: Sequence[str]) -> Estimator:
         return kernels.kernel_loo_weights(similarity_P_P, kernel)
 
     return Estimator(arm, weights)
+
+
+GROUP_ESTIMATORS = ("group_mean", "group_std", "rloo", "maxrl", "tailrl", "tail_quantile")
+"""Estimators whose advantages come from the rewards of a rollout's own group alone."""
+
+
+def group_estimator(name: str, config: Mapping[str, float]) -> advantages.GroupEstimator:
+    """A group estimator with its settings; `ddof` is a whole number.
+
+    Raises:
+        RunError: settings are missing, or there are some that the estimator does not take.
+    """
+    wanted = ESTIMATOR_SETTINGS.get(name, frozenset())
+    if set(config) != wanted:
+        raise RunError(
+            f"estimator {name}: the settings are {sorted(config)}, it takes {sorted(wanted)}; "
+            "give exactly these in estimator_config"
+        )
+    settings = {key: int(value) if key == "ddof" else value for key, value in config.items()}
+    return partial(getattr(advantages, name), **settings)
 
 
 def refuse_bad_rewards(

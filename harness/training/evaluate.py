@@ -1,4 +1,4 @@
-"""Greedy evaluation of every item, one row an item."""
+"""Evaluation of every item, greedy or by several samples, one row an item."""
 
 from __future__ import annotations
 
@@ -60,17 +60,36 @@ async def evaluate(
         )
         async with places:
             response = await sampler.sample_async(
-                prompt=prompter.tokens(item), num_samples=1, sampling_params=params
+                prompt=prompter.tokens(item), num_samples=spec.samples, sampling_params=params
             )
-        if not response.sequences:
-            raise RunError(f"evaluation: item {item.id} got no response; evaluate again")
-        sequence = response.sequences[0]
-        text = str(tokenizer.decode(list(sequence.tokens), skip_special_tokens=True))
-        graded = grade(item, text, spec, len(sequence.tokens), str(sequence.stop_reason))
+        if len(response.sequences) != spec.samples:
+            raise RunError(
+                f"evaluation: item {item.id} got {len(response.sequences) or 'no'} response(s), "
+                f"{spec.samples} were asked for; evaluate again"
+            )
+        rows = [
+            grade(
+                item,
+                str(tokenizer.decode(list(sequence.tokens), skip_special_tokens=True)),
+                spec,
+                len(sequence.tokens),
+                str(sequence.stop_reason),
+            )
+            for sequence in response.sequences
+        ]
+        graded = rows[0] if spec.samples == 1 else sampled_row(rows)
         after_item(graded)
         return graded
 
     return await together(row(item) for item in items)
+
+
+def sampled_row(rows: Sequence[ItemRow]) -> ItemRow:
+    """One row of an item's several samples."""
+    row = rows[0].copy()
+    row["n_tokens"] = sum(each["n_tokens"] for each in rows)
+    row["correct_S"] = [each["correct"] for each in rows]
+    return row
 
 
 def grade(item: Problem, text: str, spec: EvaluationSpec, n_tokens: int, stop: str) -> ItemRow:

@@ -5,6 +5,7 @@ knows each field by name, so that a new one has to be classed.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,6 +17,13 @@ RUNTIME_FIELDS = frozenset({"checkpoint_every", "pilot_steps"})
 
 RUNTIME_ARM_FIELDS = frozenset({"role", "look"})
 """Of Arm: they say who is compared with whom and when. The name is in the seeds of rollouts."""
+
+LATER_FIELDS: Mapping[str, object] = {
+    "estimator_config": {},
+    "loss_clients": ("service",),
+    "samples": 1,
+}
+"""Fields that came when results were already stored: at these values they leave a key as it was."""
 
 
 def service_identity(experiment: Experiment, remote: ServiceAddress | None) -> dict[str, object]:
@@ -32,13 +40,14 @@ def arm_parts(
     """The key of one arm's training."""
     # a setting added later has the default that earlier results were made with, and no key
     training = experiment.registration.training.model_dump(mode="json", exclude_defaults=True)
+    probe = experiment.registration.gradient_probe
     described = {
         **asdict(arm),
         "kernel": arm.kernel.model_dump(mode="json", exclude_defaults=True) if arm.kernel else None,
     }
     return {
         "version": version,
-        "arm": {k: v for k, v in described.items() if k not in RUNTIME_ARM_FIELDS},
+        "arm": _keyed({k: v for k, v in described.items() if k not in RUNTIME_ARM_FIELDS}),
         "training": {k: v for k, v in training.items() if k not in RUNTIME_FIELDS},
         "base_model": experiment.card.base_model,
         "lora_rank": experiment.card.lora_rank,
@@ -47,6 +56,8 @@ def arm_parts(
         "train_items": experiment.card.dataset.n_examples,
         "packages": dict(experiment.registration.pins.packages),
         "service": service,
+        # it changes no weight, but what is recorded
+        **({} if probe is None else {"gradient_probe": probe.model_dump(mode="json")}),
     }
 
 
@@ -58,7 +69,7 @@ def evaluation_parts(
     return {
         "version": version,
         "policy": policy,
-        "evaluation": registration.evaluation.model_dump(mode="json"),
+        "evaluation": _keyed(registration.evaluation.model_dump(mode="json")),
         "renderer": registration.training.renderer,
         "few_shot": registration.training.few_shot,
         "items": experiment.card.eval.n_examples,
@@ -95,3 +106,8 @@ def source_sha256(package: Path) -> str:
         digest.update(path.relative_to(package).as_posix().encode() + b"\0")
         digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def _keyed(fields: Mapping[str, object]) -> dict[str, object]:
+    """The fields without those of `LATER_FIELDS` that are at the value given there."""
+    return {k: v for k, v in fields.items() if k not in LATER_FIELDS or v != LATER_FIELDS[k]}

@@ -9,15 +9,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.cards import Arm, Registration
+from harness.cards.registration import LossClient
 from harness.errors import DataError, RunError
 from harness.store import Entry
 from harness.training.datums import step_data
 from harness.training.estimators import Estimate, Estimator, refuse_bad_rewards
+from harness.training.fixed_text import text_tokens
+from harness.training.gradient_probe import fresh_arm, gradient_cosine
+from harness.training.prints import take_prints
 from harness.training.prompts import Prompter
 from harness.training.records import Checkpoint, GroupRecord, StepRecord
 from harness.training.rollouts import SampledGroup, sample_step
 from harness.training.snapshots import Snapshots
+from harness.training.staleness_metrics import staleness_metrics
 from harness.training.step_metrics import step_metrics
+from harness.training.updates import update
 
 if TYPE_CHECKING:
     import tinker
@@ -45,6 +51,12 @@ class ArmContext:
     entry: Entry
     before_step: Callable[[], None]
     after_step: Callable[[StepRecord], None]
+    loss_client: LossClient = "service"
+
+    @property
+    def lagged(self) -> bool:
+        """Whether any arm of the experiment samples from older weights."""
+        return any(arm.lag for arm in self.registration.arms)
 
 
 @dataclass
@@ -55,6 +67,8 @@ class ArmState:
     snapshots: Snapshots
     version: int
     model: str
+    probe: tinker.TrainingClient | None = None
+    """The second client, on which gradients are measured."""
 
 
 async def train_until(context: ArmContext, state: ArmState | None, steps: int) -> ArmState:
@@ -93,7 +107,8 @@ async def train_until(context: ArmContext, state: ArmState | None, steps: int) -
 
 async def open_arm(context: ArmContext) -> ArmState:
     """The arm's client: restored from its last checkpoint, else fresh from its init seed."""
-    spec, snapshots = context.registration.training, Snapshots(context.service, context.arm.lag)
+    spec = context.registration.training
+    snapshots = Snapshots(context.service, context.arm.lag, named=context.lagged)
     checkpoint: Checkpoint | None = context.entry.read("checkpoint")
     if checkpoint is None:
         client = await context.service.create_lora_training_client_async(
@@ -119,41 +134,93 @@ async def open_arm(context: ArmContext) -> ArmState:
 async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
     """Sample, grade, estimate, update, save the next snapshot: one optimizer step."""
     step, started = state.version, time.perf_counter()
+    where = f"arm {context.arm.name}: step {step}"
     prompts = step_prompts(context, step)
     sampled_version, sampler = state.snapshots.sampler(step)
     groups = await sample_step(sampler, context.prompter, context.arm, step, prompts)
+    text = text_tokens(context.prompter, context.train[0])
+    prints = await take_prints(where, sampler, state.client, text) if context.lagged else None
     sampled = time.perf_counter()
 
-    rewards_P_G = [group.rollouts.get_total_rewards() for group in groups]
-    refuse_bad_rewards(context.arm.name, step, [index for index, _ in prompts], rewards_P_G)
-    estimate = context.estimator.estimate([problem for _, problem in prompts], rewards_P_G)
-    data_D = step_data([group.rollouts for group in groups], estimate.advantages_P_G)
-
-    # both requests are under way before either is awaited
-    update = await state.client.forward_backward_async(
-        data_D, context.arm.loss, dict(context.arm.loss_config) or None
+    estimate, data_D = estimated(context, step, prompts, groups)
+    probed = await probe_gradient(context, state, data_D)
+    done = await update(
+        state.client, [data_D], context.arm, context.loss_client, adam_params(context)
     )
-    optimizer = await state.client.optim_step_async(adam_params(context))
-    forward, stepped = await update.result_async(), await optimizer.result_async()
     state.version += 1
     trained = time.perf_counter()
     await state.snapshots.save(state.client, state.version)
 
-    where = f"arm {context.arm.name}: step {step}"
-    records = group_records(groups, estimate, learner_logprobs(where, data_D, forward))
-    return StepRecord(
+    records = group_records(groups, estimate, learner_logprobs(where, data_D, done.forward))
+    record = StepRecord(
         step=step,
         version=step,
         sampled_version=sampled_version,
         model=state.model,
         groups=records,
         kernel=estimate.kernel,
-        metrics=step_metrics(where, records, forward.metrics, stepped.metrics or {}),
+        metrics={
+            **step_metrics(where, records, done.forward.metrics, done.stepped.metrics or {}),
+            **staleness_metrics(where, context.arm, records, data_D),
+            **done.metrics,
+            **probed,
+        },
         seconds={
             "sample": sampled - started,
             "train": trained - sampled,
             "snapshot": time.perf_counter() - trained,
         },
+    )
+    if prints is not None:
+        record["prints"] = prints
+    if context.loss_client != "service":
+        record["loss_client"] = context.loss_client
+    return record
+
+
+def estimated(
+    context: ArmContext,
+    step: int,
+    prompts: Sequence[tuple[int, Problem]],
+    groups: Sequence[SampledGroup],
+) -> tuple[Estimate, list[tinker.Datum]]:
+    """The advantages of graded rollouts, and the datums that carry them."""
+    rewards_P_G = [group.rollouts.get_total_rewards() for group in groups]
+    refuse_bad_rewards(context.arm.name, step, [index for index, _ in prompts], rewards_P_G)
+    estimate = context.estimator.estimate([problem for _, problem in prompts], rewards_P_G)
+    return estimate, step_data([group.rollouts for group in groups], estimate.advantages_P_G)
+
+
+async def probe_gradient(
+    context: ArmContext, state: ArmState, data_D: list[tinker.Datum]
+) -> dict[str, float]:
+    """The gradient's cosine with that of fresh rollouts, if the registration asks at this step.
+
+    The fresh prompts are taken from the far end of the order, which no arm trains on.
+    """
+    probe, step = context.registration.gradient_probe, state.version
+    if probe is None or step % probe.every:
+        return {}
+    where = f"arm {context.arm.name}: step {step}, gradient probe"
+    saved = await (await state.client.save_state_async(f"probe-{step:06d}")).result_async()
+    if state.probe is None:
+        state.probe = await context.service.create_training_client_from_state_with_optimizer_async(
+            saved.path
+        )
+    else:
+        await (await state.probe.load_state_async(saved.path)).result_async()
+    at = len(context.order) - (step // probe.every + 1) * probe.groups
+    prompts = [(index, context.train[index]) for index in context.order[at : at + probe.groups]]
+    groups = await sample_step(
+        state.snapshots.client(step),
+        context.prompter,
+        fresh_arm(context.arm, probe.groups),
+        step,
+        prompts,
+    )
+    _, fresh_D = estimated(context, step, prompts, groups)
+    return await gradient_cosine(
+        where, state.probe, context.arm, context.loss_client, data_D, fresh_D
     )
 
 
@@ -240,9 +307,12 @@ def group_records(
 
 
 def _refuse_too_few_prompts(context: ArmContext) -> None:
-    if context.arm.prompts > len(context.order):
+    probe = context.registration.gradient_probe
+    probes = 0 if probe is None else probe.prompts(context.arm.steps)
+    if context.arm.prompts + probes > len(context.order):
         raise DataError(
             f"arm {context.arm.name}: {context.arm.steps} steps of "
-            f"{context.arm.groups_per_batch} prompts need {context.arm.prompts}, but the train "
+            f"{context.arm.groups_per_batch} prompts need {context.arm.prompts + probes}"
+            f"{f', {probes} of them for gradient probes' if probes else ''}, but the train "
             f"split has {len(context.order)}; give it more data or fewer steps"
         )

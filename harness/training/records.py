@@ -1,6 +1,6 @@
 """What a step and an evaluation leave behind, as it is stored."""
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 
 class GroupRecord(TypedDict):
@@ -32,11 +32,20 @@ class KernelRecord(TypedDict):
     baselines_P: list[float]
 
 
+class Prints(TypedDict):
+    """Log-probs of one fixed text (T) under the weights that sampled and those that are updated."""
+
+    sampler_T: list[float]
+    learner_T: list[float]
+
+
 class StepRecord(TypedDict):
     """One optimizer step of one arm.
 
     `version` counts the updates behind the weights that were updated, `sampled_version` those
-    behind the weights that sampled. `seconds` has the phases sample, train and snapshot.
+    behind the weights that sampled. `seconds` has the phases sample, train and snapshot. Where
+    arms lag, `prints` say which weights sampled; `loss_client` says who computed the loss if it
+    was not the service.
     """
 
     step: int
@@ -47,6 +56,15 @@ class StepRecord(TypedDict):
     kernel: KernelRecord | None
     metrics: dict[str, float]
     seconds: dict[str, float]
+    prints: NotRequired[Prints]
+    loss_client: NotRequired[str]
+
+
+class StepFigures(TypedDict):
+    """What is left of a step without its rollouts."""
+
+    step: int
+    metrics: dict[str, float]
 
 
 class Checkpoint(TypedDict):
@@ -61,7 +79,11 @@ class Checkpoint(TypedDict):
 
 
 class ItemRow(TypedDict):
-    """One evaluated item. `answer` is None if the response holds no number."""
+    """One evaluated item. `answer` is None if the response holds no number.
+
+    With several samples an item, `correct_S` has one flag a sample, `n_tokens` counts the tokens
+    of all, and the rest is of the first sample.
+    """
 
     item_id: str
     correct: bool
@@ -70,3 +92,4 @@ class ItemRow(TypedDict):
     response: str
     n_tokens: int
     stop: str
+    correct_S: NotRequired[list[bool]]

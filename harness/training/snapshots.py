@@ -18,12 +18,14 @@ class Snapshots:
     """The sampler snapshots that an arm still needs.
 
     Without lag a snapshot lives for one step and is not named. With lag it is saved under its
-    version, so that a resumed run samples from the same weights.
+    version, so that a resumed run samples from the same weights. `named` saves it so without lag
+    too, for arms that are compared with lagged ones: their weights then take the same way.
     """
 
-    def __init__(self, service: tinker.ServiceClient, lag: int) -> None:
+    def __init__(self, service: tinker.ServiceClient, lag: int, named: bool = False) -> None:
         self._service = service
         self._lag = lag
+        self._named = named or lag > 0
         self._clients: dict[int, tinker.SamplingClient] = {}
         self._paths: dict[int, str] = {}
 
@@ -31,7 +33,7 @@ class Snapshots:
         """Keep the client's weights as `version`, unless they are kept already."""
         if version in self._clients:
             return
-        if self._lag:
+        if self._named:
             name = f"version-{version:06d}"
             saved = await (await client.save_weights_for_sampler_async(name)).result_async()
             self._paths[version] = saved.path
@@ -53,6 +55,10 @@ class Snapshots:
             del self._clients[old]
             self._paths.pop(old, None)
         return version, self._clients[version]
+
+    def client(self, version: int) -> tinker.SamplingClient:
+        """The sampler of a version that is still needed."""
+        return self._clients[version]
 
     def paths(self) -> dict[str, str]:
         """What a checkpoint has to remember: named snapshots by version."""

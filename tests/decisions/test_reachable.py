@@ -19,6 +19,8 @@ def _changes(name: str) -> dict[str, Any]:
         changes["order_key"] = "key"
     if name == "seed_t":
         changes |= {"unit": "seeds", "seeds": (0, 1, 2)}
+    if name == "seed_range":
+        changes |= {"unit": "seeds", "seeds": (0, 1), "seed_range": (2.0, 1.0)}
     return changes
 
 

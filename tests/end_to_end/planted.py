@@ -105,6 +105,79 @@ def nan_reward() -> None:
     replace(MathEnv, "check_answer", lambda *_: float("nan"))
 
 
+def lag_off_by_one() -> None:
+    """Each step samples from weights one update newer than it says."""
+    from harness.training.snapshots import Snapshots
+
+    original = Snapshots.sampler
+
+    def newer(self: Any, step: int) -> tuple[int, Any]:
+        version, _ = original(self, step)
+        return version, self.client(min(version + 1, step))
+
+    replace(Snapshots, "sampler", newer)
+
+
+def behaviour_from_learner() -> None:
+    """Rollouts are stored as sampled, but the loss divides by the learner's own log-probs."""
+    import dataclasses
+
+    import numpy as np
+    import tinker
+
+    from harness.training.fixed_text import forward
+
+    async def updated(
+        original: Callable[..., Any], client: Any, batches: list[Any], *more: Any
+    ) -> Any:
+        changed = []
+        for data_D in batches:
+            rows = [
+                [*d.model_input.to_ints(), d.loss_fn_inputs["target_tokens"].tolist()[-1]]
+                for d in data_D
+            ]
+            learned = zip(data_D, await forward(client, rows), strict=True)
+            changed.append(
+                [
+                    dataclasses.replace(
+                        d,
+                        loss_fn_inputs={
+                            **d.loss_fn_inputs,
+                            "logprobs": tinker.TensorData.from_numpy(row.astype(np.float32)),
+                        },
+                    )
+                    for d, row in learned
+                ]
+            )
+        return await original(client, changed, *more)
+
+    wrap_in_loop("update", updated)
+
+
+def clip_swapped() -> None:
+    """The client's loss takes the upper bound for the lower one."""
+    from harness.training import updates
+
+    original = updates.token_loss
+
+    def token_loss(arm: Any, *tensors: Any) -> Any:
+        low, high = arm.loss_config["clip_low_threshold"], arm.loss_config["clip_high_threshold"]
+        config = {"clip_low_threshold": high, "clip_high_threshold": low}
+        return original(SimpleNamespace(loss=arm.loss, loss_config=config), *tensors)
+
+    replace(updates, "token_loss", token_loss)
+
+
+def clip_metric_without_sign() -> None:
+    """Every ratio outside the bounds counts as clipped."""
+    from harness.methods import staleness
+
+    def outside(ratio_T: Any, _advantages_T: Any, low: float, high: float) -> Any:
+        return (ratio_T < low) | (ratio_T > high)
+
+    replace(staleness, "clip_active", outside)
+
+
 def full_disk() -> None:
     """From a moment on no record may grow beyond 1,000 bytes."""
     from harness.store import files
@@ -174,8 +247,15 @@ SABOTAGES = {
     "another_base_model": Sabotage(another_base_model, "executed_base_model", "'other/model'"),
 }
 
+LAG_SABOTAGES = {
+    "lag_off_by_one": Sabotage(lag_off_by_one, "executed_lag_error", "1 was executed"),
+    "behaviour_from_learner": Sabotage(behaviour_from_learner, "reported_loss_error", ""),
+    "clip_swapped": Sabotage(clip_swapped, "reported_loss_error", ""),
+    "clip_metric_without_sign": Sabotage(clip_metric_without_sign, "logged_metrics_error", ""),
+}
+
 PLANTS: dict[str, Callable[[], None]] = {
-    **{name: sabotage.plant for name, sabotage in SABOTAGES.items()},
+    **{name: sabotage.plant for name, sabotage in (SABOTAGES | LAG_SABOTAGES).items()},
     "nan_reward": nan_reward,
     "full_disk": full_disk,
     "mark": mark,

@@ -131,6 +131,7 @@ def start(
     runs: Path,
     environ: Mapping[str, str] | None = None,
     project: Path = ROOT,
+    experiment: str = EXPERIMENT,
 ) -> Session:
     """Start pytest on the experiment.
 
@@ -141,10 +142,11 @@ def start(
         runs: the runs-dir.
         environ: added to a clean environment.
         project: the project that it runs in.
+        experiment: the test file of the experiment.
     """
     folder.mkdir(parents=True, exist_ok=True)
     mark = f"canary-{uuid.uuid4().hex}"
-    command = [sys.executable, "-m", "pytest", f"experiments/{EXPERIMENT}"]
+    command = [sys.executable, "-m", "pytest", f"experiments/{experiment}"]
     command += ["--scale", str(scale), "--runs-dir", str(runs), "-p", "no:cacheprovider"]
     command += ["--verdict-json", str(folder / "verdict.json")]
     command += [f"--junitxml={folder / 'junit.xml'}", *arguments]

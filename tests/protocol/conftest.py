@@ -96,7 +96,14 @@ def fakes(small, words, prompter, tmp_path, monkeypatch):
     def keeper(run_id="first", retrain=False, experiment=small, served=None):
         store = RunStore(tmp_path / "runs")
         return ArmKeeper(
-            experiment, store, served or service(), lambda: words, store.root, run_id, retrain
+            experiment,
+            store,
+            served or service(),
+            lambda: words,
+            store.root,
+            run_id,
+            retrain,
+            lambda arm: arm.loss_clients[0],
         )
 
     def apart():

@@ -9,10 +9,17 @@ from harness.checks import PREFLIGHTS as IDS
 from harness.protocol.preflights import PREFLIGHTS, Context
 
 
+def _no_loss(arm):
+    """No collector here asks who computes a loss."""
+    pytest.fail(f"the loss client of {arm.name} was asked for")
+
+
 def context(small, identity):
     """What a preflight is given, with the service's identity."""
     service = SimpleNamespace(identity=identity)
-    return Context(small, Path("cards"), lambda: pytest.fail("the data were read"), service)
+    return Context(
+        small, Path("cards"), lambda: pytest.fail("the data were read"), service, _no_loss
+    )
 
 
 def test_the_table_has_every_preflight_in_order():

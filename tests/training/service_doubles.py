@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import tinker
+import torch
 
 from harness.cards import Experiment, load_experiment
 from harness.store import RunStore
@@ -173,6 +174,37 @@ class ScriptedTrainer:
         )
         return Later(self.service, "forward_backward", answer)
 
+    async def forward_async(self, data: list[tinker.Datum], _loss: str) -> Later:
+        """Log-probs that tell weights apart, without a gradient."""
+        self.service.calls.append(("forward", self.updates))
+        rows = [{"logprobs": tinker.TensorData.from_numpy(self.read(d))} for d in data]
+        return Later(self.service, "forward", SimpleNamespace(loss_fn_outputs=rows, metrics={}))
+
+    def read(self, datum: tinker.Datum) -> np.ndarray:
+        """The learner's log-probs of a datum's targets."""
+        return read_by(self.weights, datum.loss_fn_inputs["target_tokens"].to_numpy())
+
+    async def load_state_async(self, path: str) -> Later:
+        """Weights as they were saved, a fresh optimizer."""
+        self.service.calls.append(("load", path))
+        self.weights, self.moment = self.service.saved[path][0], 0.0
+        return Later(self.service, "load", SimpleNamespace(path=path))
+
+    async def forward_backward_custom_async(
+        self, data: list[tinker.Datum], loss: Callable[..., tuple[torch.Tensor, dict[str, float]]]
+    ) -> Later:
+        """What the SDK does: a forward pass, the client's loss, its gradient as weights."""
+        assert all(set(d.loss_fn_inputs) == {"target_tokens"} for d in data)
+        leaves = [torch.tensor(self.read(d), requires_grad=True) for d in data]
+        value, metrics = loss(data, leaves)
+        value.backward()
+        self.service.calls.append(("custom", self.updates, [leaf.grad.numpy() for leaf in leaves]))
+        values = [leaf.detach().numpy() for leaf in leaves]
+        rows = [{"logprobs": tinker.TensorData.from_numpy(row)} for row in values]
+        self.gradient += float(sum(leaf.grad.sum() for leaf in leaves))
+        answer = SimpleNamespace(loss_fn_outputs=rows, metrics={"loss:sum": 0.25, **metrics})
+        return Later(self.service, "custom", answer)
+
     async def optim_step_async(self, adam: tinker.AdamParams) -> Later:
         """One step of momentum."""
         self.service.calls.append(("optim_step", self.updates, adam))
@@ -205,6 +237,10 @@ class ScriptedSampler:
 
     def __init__(self, service: ScriptedService, weights: float, model: str) -> None:
         self.service, self.weights, self.model = service, weights, model
+
+    async def compute_logprobs_async(self, prompt: tinker.ModelInput) -> list[float | None]:
+        """What these weights make of a text; its first token has no log-prob."""
+        return [None, *read_by(self.weights, np.asarray(prompt.to_ints()[1:])).tolist()]
 
     async def sample_async(
         self,
@@ -279,6 +315,11 @@ def sequence(
         tokens_np=np.asarray(tokens, dtype=np.int32),
         logprobs_np=None if logprobs is None else np.asarray(logprobs, dtype=np.float32),
     )
+
+
+def read_by(weights: float, targets: np.ndarray) -> np.ndarray:
+    """Log-probs of tokens that differ between any two weights by far more than rounding."""
+    return np.asarray(-1.0 - (targets % 5) / 4 - np.tanh(weights / 100 + targets % 3), np.float32)
 
 
 def _hash(text: str) -> int:

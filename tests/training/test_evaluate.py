@@ -125,3 +125,23 @@ def test_an_item_is_graded_by_the_registered_rule(small, words, text, rule, answ
     row = grade(words.test[0], text, spec, 5, "stop")
 
     assert (row["answer"], row["correct"], row["gold"]) == (answer, correct, "3")
+
+
+def test_several_samples_make_one_row_an_item(decode, service, words):
+    """One request for all samples; every one is graded, and the tokens are counted together."""
+    rows = decode(words.test[:5], samples=8, temperature=1.0)
+
+    assert [request.num_samples for request in service.requests] == [8] * 5
+    assert len({request.params.seed for request in service.requests}) == 5
+    for row in rows:
+        assert len(row["correct_S"]) == 8
+        assert row["correct"] is row["correct_S"][0]
+        assert row["n_tokens"] > 8
+    assert {flag for row in rows for flag in row["correct_S"]} == {True, False}
+
+
+def test_a_single_response_leaves_rows_as_they_were(decode, words):
+    """Greedy rows have no samples, so stored evaluations read the same."""
+    (row,) = decode(words.test[:1])
+
+    assert "correct_S" not in row

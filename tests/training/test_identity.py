@@ -5,7 +5,7 @@ from service_doubles import GS1
 
 from harness.cards import Arm
 from harness.cards.card import Schedule
-from harness.cards.registration import ArmSpec, EvaluationSpec, TrainingSpec
+from harness.cards.registration import ArmSpec, EvaluationSpec, GradientProbe, TrainingSpec
 from harness.store import content_key
 from harness.training.identity import (
     arm_parts,
@@ -49,10 +49,14 @@ ARM = {
     "loss_config": {"clip_low_threshold": 0.8},
     "lag": 1,
     "look": 2,
+    "estimator_config": {"quantile": 0.5},
+    "loss_clients": ("custom", "service"),
 }
-EVALUATION = {"max_tokens": 17, "temperature": 0.5, "answer": "boxed"}
+EVALUATION = {"max_tokens": 17, "temperature": 0.5, "answer": "boxed", "samples": 8}
 
 RUNTIME = {"pilot_steps", "checkpoint_every", "role", "look"}
+# they came when results were already stored, and are in no key at their defaults
+LATER = {"estimator_config", "loss_clients", "samples"}
 
 NOT_CLASSED = (
     "{model}.{names} is not classed. Either it changes what is computed: give it another value in "
@@ -130,6 +134,27 @@ def test_arm_fields_decide_its_key_unless_runtime(small, field):
     """All of Arm but its role retrains; the name is in the seeds of its rollouts."""
     assert getattr(small.arm(GS1), field) != ARM[field]
     assert (arm_key(small, **{field: ARM[field]}) == arm_key(small)) is (field in RUNTIME)
+
+
+def test_fields_that_came_later_leave_stored_keys_alone(small):
+    """At their defaults they are in no key, so what was stored before them is still found."""
+    for parts in (arm_parts(small, small.arm(GS1), SERVICE, 1)["arm"], evaluation_fields(small)):
+        assert not parts.keys() & LATER
+    sampled = small.registration.evaluation.model_copy(update={"samples": 8})
+    assert evaluation_fields(with_registration(small, evaluation=sampled))["samples"] == 8
+
+
+def evaluation_fields(experiment):
+    """The evaluation's part of an evaluation's key."""
+    return evaluation_parts(experiment, {}, 1)["evaluation"]
+
+
+def test_a_gradient_probe_decides_an_arms_key(small):
+    """It changes no weight, but stored steps without its figures can't stand in for others."""
+    probed = with_registration(small, gradient_probe=GradientProbe(groups=2, every=1))
+    rarer = with_registration(small, gradient_probe=GradientProbe(groups=2, every=5))
+
+    assert len({arm_key(small), arm_key(probed), arm_key(rarer)}) == 3
 
 
 @pytest.mark.parametrize("beta", ["beta1", "beta2", "eps", "weight_decay", "grad_clip_norm"])

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.cards import Experiment
+from harness.cards.registration import LossClient
 from harness.store import RunStore
-from harness.tasks.gsm8k import Problem, Task
+from harness.tasks.gsm8k import Task
 from harness.training.estimators import estimator
 from harness.training.loop import ArmContext
 from harness.training.prompts import Prompter
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def throw_away_arms(
-    service: tinker.ServiceClient, prompter: Prompter, experiment: Experiment, task: Task
+    service: tinker.ServiceClient,
+    prompter: Prompter,
+    experiment: Experiment,
+    task: Task,
+    losses: Mapping[str, LossClient] | None = None,
 ) -> Iterator[dict[str, ArmContext]]:
     """The context of every arm by name, as the run makes it, over a store that is deleted."""
     questions = [problem.question for problem in task.train]
@@ -53,15 +57,10 @@ def throw_away_arms(
                 entry=store.entry(f"arm/{arm.name}", {"arm": arm.name}),
                 before_step=_never_stop,
                 after_step=_ignore,
+                loss_client=arm.loss_clients[0] if losses is None else losses[arm.name],
             )
             for arm in experiment.arms
         }
-
-
-def text_tokens(prompter: Prompter, problem: Problem) -> list[int]:
-    """A problem's rendered prompt and its worked solution."""
-    solution = prompter.renderer.tokenizer.encode(problem.solution, add_special_tokens=False)
-    return [*prompter.tokens(problem).to_ints(), *(int(token) for token in solution)]
 
 
 def loss_datum(
@@ -78,34 +77,6 @@ def loss_datum(
             "advantages": tinker.TensorData.from_numpy(np.asarray(advantages_T, dtype=np.float32)),
         },
     )
-
-
-async def forward(
-    client: tinker.TrainingClient, rows: Sequence[Sequence[int]]
-) -> list[NDArray[np.float64]]:
-    """Log-probs of all tokens but the first of each row, without a gradient."""
-    import tinker
-
-    data = [
-        tinker.Datum(
-            model_input=tinker.ModelInput.from_ints(list(row[:-1])),
-            loss_fn_inputs={
-                "target_tokens": tinker.TensorData.from_numpy(np.asarray(row[1:], dtype=np.int64)),
-                "weights": tinker.TensorData.from_numpy(np.zeros(len(row) - 1, dtype=np.float32)),
-            },
-        )
-        for row in rows
-    ]
-    result = await (await client.forward_async(data, "cross_entropy")).result_async()
-    return output_logprobs(result)
-
-
-def output_logprobs(result: tinker.ForwardBackwardOutput) -> list[NDArray[np.float64]]:
-    """The log-probs that came back, one row a datum."""
-    return [
-        np.asarray(output["logprobs"].tolist(), dtype=np.float64)
-        for output in result.loss_fn_outputs
-    ]
 
 
 def _never_stop() -> None:

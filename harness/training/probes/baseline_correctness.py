@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.cards import Experiment
+from harness.cards import Arm, Experiment
 from harness.checks.baseline_correctness import BaselineEvidence
 from harness.training.datums import step_data
 from harness.training.estimators import estimator
@@ -30,7 +31,7 @@ def collect(experiment: Experiment) -> BaselineEvidence:
     from harness.training.probes.fixed_rollouts import fixed_groups, grouped_rewards
     from harness.training.probes.small_model import datum_logprobs, flat, torch_loss
 
-    arm = experiment.role("baseline")[0]
+    arm = stock_arm(experiment)
     model = small_model()
     groups = fixed_groups(grouped_rewards(GROUPS, GROUP_SIZE, SEED), model, SEED)
     rewards_P_G = [group.get_total_rewards() for group in groups]
@@ -52,6 +53,14 @@ def collect(experiment: Experiment) -> BaselineEvidence:
         unequal=unequal_datums(ours, stock),
         path=path_agreement(arm, ours, flat(stock, "advantages"), float(loss.detach()), gradient),
     )
+
+
+def stock_arm(experiment: Experiment) -> Arm:
+    """The baseline arm; in a design of cells an arm with the one estimator that is stock."""
+    baselines = experiment.role("baseline")
+    if baselines:
+        return baselines[0]
+    return dataclasses.replace(experiment.arms[0], estimator="group_mean", estimator_config={})
 
 
 def unequal_datums(ours: Sequence[tinker.Datum], stock: Sequence[tinker.Datum]) -> list[str]:

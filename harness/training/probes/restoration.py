@@ -10,8 +10,9 @@ import numpy as np
 from harness.cards import Experiment
 from harness.checks.restoration import ClientState, RestorationEvidence
 from harness.tasks.gsm8k import Task
+from harness.training.fixed_text import forward, text_tokens
 from harness.training.loop import ArmContext, ArmState, adam_params, open_arm
-from harness.training.probes.arms import forward, loss_datum, text_tokens, throw_away_arms
+from harness.training.probes.arms import loss_datum, throw_away_arms
 from harness.training.prompts import Prompter
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,12 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.cards import Experiment
+from harness.cards.registration import LossClient
+from harness.checks.loss_clients import CLIENTS, ClientProbe, NormProbe, compared_arms
 from harness.checks.loss_values import LossValue
 from harness.checks.server_loss import LossEvidence, losses_of
+from harness.errors import RunError
 from harness.tasks.gsm8k import Task
-from harness.training.probes.arms import forward, loss_datum, output_logprobs, text_tokens
+from harness.training.fixed_text import forward, output_logprobs, text_tokens
+from harness.training.gradient_probe import reported_norm, still
+from harness.training.probes.arms import loss_datum
 from harness.training.prompts import Prompter
 from harness.training.streams import stream_seed
+from harness.training.updates import CUSTOM_LOSS, update
 
 if TYPE_CHECKING:
     import tinker
@@ -58,10 +65,8 @@ async def collect(
 
     valued = await client()
     short = [row[: n + 1] for row, n in zip(rows, VALUE_LENGTHS, strict=True)]
-    values = [
-        await loss_value(valued, arm, short, experiment.registration.training.data_order_seed)
-        for arm in one_arm_per_loss(experiment)
-    ]
+    seed = experiment.registration.training.data_order_seed
+    values = [await loss_value(valued, arm, short, seed) for arm in one_arm_per_loss(experiment)]
 
     longer = (rows[0] * (2 * TARGETS))[: 2 * TARGETS + 1]
     watched = longer[: TARGETS + 1]
@@ -90,6 +95,12 @@ async def collect(
             **{name: row.tolist() for name, row in zip(others, moves, strict=True)},
         },
         step_size=step_size,
+        clients=[
+            await client_probe(await client(), arm, which, short, seed, step_size)
+            for arm in compared_arms(experiment)
+            for which in CLIENTS
+        ],
+        norms=await norm_probe(await client(), experiment, short, seed),
     )
 
 
@@ -104,6 +115,86 @@ async def loss_value(
     client: tinker.TrainingClient, arm: Arm, rows: Sequence[Sequence[int]], seed: int
 ) -> LossValue:
     """One forward_backward, with behaviour log-probs well away from the learner's."""
+    data, value = await loss_batch(client, arm, rows, seed)
+    sent = await client.forward_backward_async(data, arm.loss, value.config or None)
+    result = await sent.result_async()
+    return value.model_copy(
+        update={
+            "logprobs_D_T": [row.tolist() for row in output_logprobs(result)],
+            "reported": result.metrics.get("loss:sum"),
+        }
+    )
+
+
+async def client_probe(
+    client: tinker.TrainingClient,
+    arm: Arm,
+    which: LossClient,
+    rows: Sequence[Sequence[int]],
+    seed: int,
+    step_size: float,
+) -> ClientProbe:
+    """The arm's loss by the service or by this client, and one step along its gradient."""
+    import tinker
+
+    data, value = await loss_batch(client, arm, rows, seed)
+    before = np.concatenate([np.asarray(row) for row in value.logprobs_D_T])
+    try:
+        done = await update(client, [data], arm, which, small_step(step_size))
+    except (tinker.TinkerError, ValueError) as error:
+        line = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return ClientProbe(client=which, value=value, move_T=[], refused=line)
+    after = np.concatenate(await forward(client, rows))
+    reported = done.metrics.get(CUSTOM_LOSS, done.forward.metrics.get("loss:sum"))
+    return ClientProbe(
+        client=which,
+        value=value.model_copy(update={"reported": reported}),
+        move_T=(after - before).tolist(),
+        refused=None,
+    )
+
+
+async def norm_probe(
+    client: tinker.TrainingClient,
+    experiment: Experiment,
+    rows: Sequence[Sequence[int]],
+    seed: int,
+) -> NormProbe | None:
+    """Norms of gradients whose sums are known; None if there is no probe, or no norm."""
+    if experiment.registration.gradient_probe is None:
+        return None
+    arm = experiment.arms[0]
+    (one, other, *_), _ = await loss_batch(client, arm, rows, seed)
+    batches = {
+        "one": [one],
+        "two_copies": [one, one],
+        "other": [other],
+        "sum": [one, other],
+        "difference": [one, negated(other)],
+    }
+    norms = {}
+    for name, batch in batches.items():
+        # without a clip: that of a negated advantage acts elsewhere
+        plain = dataclasses.replace(arm, loss="importance_sampling", loss_config={})
+        done = await update(client, [batch], plain, "service", still())
+        try:
+            norms[name] = reported_norm(name, done.stepped.metrics or {})
+        except RunError:
+            return None
+    return NormProbe(**norms)
+
+
+def negated(datum: tinker.Datum) -> tinker.Datum:
+    """The datum with all advantages of the other sign."""
+    tokens = [*datum.model_input.to_ints(), int(datum.loss_fn_inputs["target_tokens"].tolist()[-1])]
+    advantages = [-float(a) for a in datum.loss_fn_inputs["advantages"].tolist()]
+    return loss_datum(tokens, datum.loss_fn_inputs["logprobs"].tolist(), advantages)
+
+
+async def loss_batch(
+    client: tinker.TrainingClient, arm: Arm, rows: Sequence[Sequence[int]], seed: int
+) -> tuple[list[tinker.Datum], LossValue]:
+    """Datums with behaviour log-probs well away from the learner's, and what they hold."""
     generator = np.random.Generator(np.random.PCG64(stream_seed(seed, "server_loss", arm.loss)))
     current = await forward(client, rows)
     behaviour = [
@@ -117,16 +208,13 @@ async def loss_value(
         loss_datum(row, q.tolist(), a.tolist())
         for row, q, a in zip(rows, behaviour, advantages, strict=True)
     ]
-    config = dict(arm.loss_config)
-    update = await client.forward_backward_async(data, arm.loss, config or None)
-    result = await update.result_async()
-    return LossValue(
+    return data, LossValue(
         loss=arm.loss,
-        config=config,
-        logprobs_D_T=[row.tolist() for row in output_logprobs(result)],
+        config=dict(arm.loss_config),
+        logprobs_D_T=[row.tolist() for row in current],
         behaviour_D_T=[row.tolist() for row in behaviour],
         advantages_D_T=[row.tolist() for row in advantages],
-        reported=result.metrics.get("loss:sum"),
+        reported=None,
     )
 
 
@@ -159,18 +247,22 @@ async def move(
     step_size: float,
 ) -> NDArray[np.float64]:
     """How one step on a batch moves the log-probs of `watched` (T)."""
-    import tinker
-
     (before,) = await forward(client, [watched])
-    adam = tinker.AdamParams(
-        learning_rate=step_size * ADAM_EPS, beta1=0.9, beta2=0.95, eps=ADAM_EPS
-    )
-    update = await client.forward_backward_async(batch, "importance_sampling")
-    optimizer = await client.optim_step_async(adam)
-    await update.result_async()
+    sent = await client.forward_backward_async(batch, "importance_sampling")
+    optimizer = await client.optim_step_async(small_step(step_size))
+    await sent.result_async()
     await optimizer.result_async()
     (after,) = await forward(client, [watched])
     return after - before
+
+
+def small_step(step_size: float) -> tinker.AdamParams:
+    """A step of `step_size` times the gradient: Adam with an eps far above it."""
+    import tinker
+
+    return tinker.AdamParams(
+        learning_rate=step_size * ADAM_EPS, beta1=0.9, beta2=0.95, eps=ADAM_EPS
+    )
 
 
 def _float32(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from harness.cards import Experiment
+from harness.cards.registration import LossClient
 from harness.checks.throw_away import PromptLengths, RoundTrip, ThrowAwayEvidence, ThrowAwaySteps
 from harness.tasks.gsm8k import Problem, Task
 from harness.training.evaluate import evaluate
@@ -23,7 +24,11 @@ ROUND_TRIPS = 64
 
 
 async def collect(
-    service: tinker.ServiceClient, prompter: Prompter, experiment: Experiment, task: Task
+    service: tinker.ServiceClient,
+    prompter: Prompter,
+    experiment: Experiment,
+    task: Task,
+    losses: Mapping[str, LossClient] | None = None,
 ) -> ThrowAwayEvidence:
     """The arm's own loop code, for the registered number of timed steps.
 
@@ -31,7 +36,7 @@ async def collect(
     """
     timed = experiment.registration.feasibility.timed_steps
     arms = []
-    with throw_away_arms(service, prompter, experiment, task) as contexts:
+    with throw_away_arms(service, prompter, experiment, task, losses) as contexts:
         for context in contexts.values():
             state = await open_arm(context)
             records = [await run_step(context, state) for _ in range(timed)]

@@ -1,0 +1,207 @@
+"""Figures of a step, computed again from its stored rollouts, by code that shares nothing.
+
+Plain Python over plain lists, token by token: neither the estimators nor the losses nor the
+staleness metrics of `harness.methods` are used here, so that a mistake in them shows.
+"""
+
+import itertools
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from harness.cards import Arm
+from harness.training.records import GroupRecord, StepRecord
+
+PREFIX = "staleness/"
+BUCKETS = ("1", "2", "3-5", "6-7", "other")
+
+
+class Token(NamedTuple):
+    """One action token: behaviour and learner log-prob, advantage, and its rollout's group."""
+
+    behaviour: float
+    learner: float
+    advantage: float
+    successes: float
+    ranks: tuple[int, ...]
+    """Places of its rollout in the group by reward, 1 the best; several if rewards tie."""
+
+    @property
+    def ratio(self) -> float:
+        """The learner's probability over the behaviour policy's."""
+        return math.exp(self.learner - self.behaviour)
+
+    def silenced(self, low: float, high: float) -> bool:
+        """Whether the clip takes this token's gradient away."""
+        if self.advantage > 0:
+            return self.ratio > high
+        return self.advantage < 0 and self.ratio < low
+
+
+def tokens_of(record: StepRecord) -> list[Token]:
+    """The step's action tokens; advantages as the wire carries them, in float32."""
+    found = []
+    for group in record["groups"]:
+        rewards = group["rewards_G"]
+        for g, reward in enumerate(rewards):
+            above = sum(other > reward for other in rewards)
+            tied = sum(other == reward for other in rewards)
+            ranks = tuple(range(above + 1, above + tied + 1))
+            advantage = float32(group["advantages_G"][g])
+            pairs = zip(group["logprobs_G_T"][g], group["learner_logprobs_G_T"][g], strict=True)
+            found += [Token(q, p, advantage, sum(rewards), ranks) for q, p in pairs]
+    return found
+
+
+def staleness_figures(record: StepRecord, low: float, high: float) -> dict[str, float]:
+    """What the step's `staleness/` metrics must be, by name."""
+    tokens = tokens_of(record)
+    ratios, logs = sorted(t.ratio for t in tokens), [t.learner - t.behaviour for t in tokens]
+    figures = {
+        "ratio_mean": _mean(ratios),
+        **{f"ratio_p{p}": _quantile(ratios, p / 100) for p in (1, 5, 95, 99)},
+        "ratio_max": ratios[-1],
+        "kl_k1": -_mean(logs),
+        "kl_k2": _mean([x * x / 2 for x in logs]),
+        "kl_k3": _mean([math.expm1(x) - x for x in logs]),
+        "max_abs_log_ratio": max(map(abs, logs)),
+        "clip_raw": _mean([float(not low <= ratio <= high) for ratio in ratios]),
+        "clip_active": _mean([float(t.silenced(low, high)) for t in tokens]),
+        "entropy_behaviour": -_mean([t.behaviour for t in tokens]),
+        "cross_entropy": -_mean([t.learner for t in tokens]),
+    }
+
+    total, clipped = 0.0, 0.0
+    largest = max(len(group["rewards_G"]) for group in record["groups"])
+    binary = {x for group in record["groups"] for x in group["rewards_G"]} <= {0.0, 1.0}
+    parts = {f"rank={rank}{sign}": [0.0, 0.0] for rank in range(1, largest + 1) for sign in "+-"}
+    parts |= {f"k={name}": [0.0, 0.0] for name in BUCKETS} if binary else {}
+    for token in tokens:
+        weight, lost = abs(token.advantage), token.silenced(low, high)
+        total += weight
+        clipped += weight * lost
+        shares = dict.fromkeys(_rank_names(token), 1.0 / len(token.ranks))
+        shares |= {f"k={_bucket(token.successes)}": 1.0} if binary else {}
+        for name, share in shares.items():
+            parts[name][0] += weight * share
+            parts[name][1] += weight * share * lost
+    figures |= {"mass_total": total, "mass_clipped": clipped}
+    figures["mass_fraction"] = clipped / total if total else 0.0
+    if binary:
+        low_k = parts["k=1"][1] + parts["k=2"][1]
+        figures["mass_low_minus_high"] = (low_k - (clipped - low_k)) / total if total else 0.0
+    for name, (whole, lost_part) in parts.items():
+        figures |= {f"mass/{name}/total": whole, f"mass/{name}/clipped": lost_part}
+    return {f"{PREFIX}{name}": value for name, value in figures.items()}
+
+
+def loss_and_surrogate(arm: Arm, record: StepRecord) -> tuple[float, float, float]:
+    """The arm's loss, what forward_backward_custom reports for it, and the scale sum |r A|.
+
+    The surrogate is the sum of p times the loss's derivative by p: a cross-entropy.
+    """
+    clips = arm.loss == "ppo"
+    low = arm.loss_config["clip_low_threshold"] if clips else 0.0
+    high = arm.loss_config["clip_high_threshold"] if clips else math.inf
+    loss, surrogate, scale = [], [], []
+    for t in tokens_of(record):
+        gain, inside = t.ratio * t.advantage, min(max(t.ratio, low), high) * t.advantage
+        loss.append(-min(gain, inside))
+        surrogate.append(0.0 if t.silenced(low, high) else -gain * t.learner)
+        scale.append(abs(gain) * max(1.0, abs(t.learner)))
+    return math.fsum(loss), math.fsum(surrogate), math.fsum(scale)
+
+
+def group_advantages(arm: Arm, rewards: Sequence[float]) -> list[float]:
+    """The advantages of one group by the arm's estimator, term by term as its source writes it.
+
+    Raises:
+        KeyError: the estimator is none that looks at one group alone.
+    """
+    return _ESTIMATORS[arm.estimator](list(rewards), arm.estimator_config)
+
+
+def advantages_difference(arm: Arm, group: GroupRecord) -> float:
+    """The largest difference of a group's recorded advantages from its rewards' own."""
+    expected = group_advantages(arm, group["rewards_G"])
+    return max(abs(a - b) for a, b in zip(expected, group["advantages_G"], strict=True))
+
+
+def float32(value: float) -> float:
+    """The value as four bytes carry it."""
+    (rounded,) = struct.unpack("f", struct.pack("f", value))
+    return float(rounded)
+
+
+def _mean_centred(r: list[float], _: Mapping[str, float]) -> list[float]:
+    return [x - _mean(r) for x in r]
+
+
+def _std(r: list[float], config: Mapping[str, float]) -> list[float]:
+    squares = math.fsum((x - _mean(r)) ** 2 for x in r)
+    if len(set(r)) == 1:
+        return [0.0] * len(r)
+    return [
+        (x - _mean(r)) / (math.sqrt(squares / (len(r) - config["ddof"])) + config["eps"]) for x in r
+    ]
+
+
+def _others(r: list[float], _: Mapping[str, float]) -> list[float]:
+    return [x - (math.fsum(r) - x) / (len(r) - 1) for x in r]
+
+
+def _successes(r: list[float], _: Mapping[str, float]) -> list[float]:
+    k = sum(r)
+    return [0.0 if k == 0 else len(r) / k - 1 if x == 1 else -1.0 for x in r]
+
+
+def _tail(r: list[float], _: Mapping[str, float]) -> list[float]:
+    # E[best of j] rises with each step of the sorted rewards; a step counts N / (those at or above)
+    steps = sorted(set(r))
+    rises = [
+        (high, len(r) * (high - low) / sum(x >= high for x in r))
+        for low, high in itertools.pairwise(steps)
+    ]
+    weights = [math.fsum(rise for at, rise in rises if at <= x) for x in r]
+    return [w - _mean(weights) for w in weights]
+
+
+def _quantile_tail(r: list[float], config: Mapping[str, float]) -> list[float]:
+    threshold = _quantile(sorted(r), config["quantile"])
+    return [max(x - _mean(r), 0.0) if x > threshold else 0.0 for x in r]
+
+
+_ESTIMATORS = {
+    "group_mean": _mean_centred,
+    "group_std": _std,
+    "rloo": _others,
+    "maxrl": _successes,
+    "tailrl": _tail,
+    "tail_quantile": _quantile_tail,
+}
+
+
+def _rank_names(token: Token) -> list[str]:
+    if token.advantage == 0:
+        return []
+    return [f"rank={rank}{'+' if token.advantage > 0 else '-'}" for rank in token.ranks]
+
+
+def _bucket(successes: float) -> str:
+    if successes in (1, 2):
+        return f"{successes:.0f}"
+    if successes in (3, 4, 5):
+        return "3-5"
+    return "6-7" if successes in (6, 7) else "other"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _quantile(ascending: Sequence[float], q: float) -> float:
+    place = q * (len(ascending) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ascending) - 1)
+    return ascending[below] + (ascending[above] - ascending[below]) * (place - below)

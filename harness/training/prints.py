@@ -1,0 +1,48 @@
+"""Prints: what a sampler and the learner make of one fixed text, to tell their weights apart.
+
+A sampler's name says which weights it should hold. Its log-probs of a text say which it does hold:
+those of the version whose learner gave the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from harness.errors import RunError
+from harness.training.fixed_text import forward
+from harness.training.records import Prints
+
+if TYPE_CHECKING:
+    import tinker
+
+LENGTH = 32
+"""Log-probs of a print."""
+
+
+async def take_prints(
+    where: str,
+    sampler: tinker.SamplingClient,
+    client: tinker.TrainingClient,
+    tokens: Sequence[int],
+) -> Prints:
+    """The log-probs of the text's tokens but the first, by the sampler and by the learner.
+
+    Raises:
+        RunError: the sampler does not return the log-probs of a prompt.
+    """
+    import tinker
+
+    text = list(tokens[: LENGTH + 1])
+    sampled, (learned_T,) = await asyncio.gather(
+        sampler.compute_logprobs_async(tinker.ModelInput.from_ints(text)), forward(client, [text])
+    )
+    # services differ in whether the first token has a place
+    sampled_T = [x for x in sampled[-(len(text) - 1) :] if x is not None]
+    if len(sampled_T) != len(text) - 1:
+        raise RunError(
+            f"{where}: the sampler returned {len(sampled_T)} log-probs of a prompt of {len(text)} "
+            f"tokens, {len(text) - 1} are needed to know its weights; use a service that does"
+        )
+    return Prints(sampler_T=[float(x) for x in sampled_T], learner_T=learned_T.tolist())

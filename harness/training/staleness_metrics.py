@@ -1,0 +1,133 @@
+"""Staleness figures of one step, from the datums as they were sent and the learner before it moved.
+
+`forward_backward` returns the log-probs at the weights that the loss was evaluated at, so every
+figure here is of the learner before the update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.cards import Arm
+from harness.errors import RunError
+from harness.methods import clip_mass, staleness
+from harness.methods.clip_mass import Mass
+from harness.methods.losses import CLIP_KEYS
+from harness.training.records import GroupRecord
+
+if TYPE_CHECKING:
+    import tinker
+
+CLIP = (0.8, 1.2)
+"""Bounds of the ratio at which clipping is counted for arms whose loss does not clip."""
+
+LOW_K = ("1", "2")
+"""Buckets of success counts that the cards call the low ones."""
+
+
+def staleness_metrics(
+    where: str, arm: Arm, groups: Sequence[GroupRecord], data_D: Sequence[tinker.Datum]
+) -> dict[str, float]:
+    """Figures by name, all under `staleness/`; log-probs in nats, means over action tokens.
+
+    `ratio_*`, `kl_*`, `clip_*` and entropies are as in `harness.methods.staleness`. `mass_total`
+    is the sum of |A| and `mass_clipped` that of |A| where the clip is active; `mass_fraction` is
+    their quotient, 0 if there is no mass to lose. The same sums by success count
+    (`mass/k=1/total`), where rewards are 0 and 1, and by reward rank and sign
+    (`mass/rank=1+/total`). `mass_low_minus_high` is the clipped mass of groups with k <= 2 less
+    that of all others, over the total.
+
+    Raises:
+        RunError: a ratio or a figure is not a finite number.
+    """
+    batch = sent_batch(groups, data_D)
+    low, high = clip_bounds(arm)
+    ratios = asdict(staleness.ratio_stats(batch))
+    del ratios["tokens"]  # it is among the figures of every step
+    clipped = staleness.clip_fractions(batch, low, high)
+    entropies = staleness.entropy_estimates(batch)
+    log_ratio_T = batch.learner_T - batch.behaviour_T
+    figures = {
+        **{f"ratio_{name}": value for name, value in ratios.items()},
+        **{f"kl_{name}": v for name, v in asdict(staleness.kl_estimates(batch)).items()},
+        "max_abs_log_ratio": float(np.abs(log_ratio_T).max()),
+        "clip_raw": clipped.raw,
+        "clip_active": clipped.active,
+        "entropy_behaviour": entropies.behaviour,
+        "cross_entropy": entropies.cross,
+        **mass_figures(batch, low, high),
+    }
+    for name, value in figures.items():
+        if not math.isfinite(value):
+            raise RunError(
+                f"{where}: staleness/{name} is {value}, not a finite number; look at the log-probs "
+                "that sampler and service returned"
+            )
+    return {f"staleness/{name}": float(value) for name, value in figures.items()}
+
+
+def clip_bounds(arm: Arm) -> tuple[float, float]:
+    """The bounds of the arm's loss, else the usual ones."""
+    if all(key in arm.loss_config for key in CLIP_KEYS):
+        low, high = (arm.loss_config[key] for key in CLIP_KEYS)
+        return low, high
+    return CLIP
+
+
+def sent_batch(groups: Sequence[GroupRecord], data_D: Sequence[tinker.Datum]) -> staleness.Batch:
+    """The action tokens of a step with behaviour log-probs and advantages as the datums carry them.
+
+    They are read from what was sent and not from the rollouts, so that a wrong datum shows.
+    """
+    learner = [row for group in groups for row in group["learner_logprobs_G_T"]]
+    sent = {
+        key: [
+            np.asarray(datum.loss_fn_inputs[key].tolist(), dtype=np.float64)[-len(row) :]
+            for datum, row in zip(data_D, learner, strict=True)
+        ]
+        for key in ("logprobs", "advantages")
+    }
+    return staleness.Batch.of(
+        np.concatenate([np.asarray(row) for row in learner]),
+        np.concatenate(sent["logprobs"]),
+        np.concatenate(sent["advantages"]),
+        np.repeat(np.arange(len(learner)), [len(row) for row in learner]),
+        [group["rewards_G"] for group in groups],
+    )
+
+
+def mass_figures(batch: staleness.Batch, low: float, high: float) -> dict[str, float]:
+    """Advantage mass, whole and by bucket."""
+    weight_T = np.abs(batch.advantages_T)
+    active_T = staleness.active_clip(batch, low, high)
+    total, clipped = float(weight_T.sum()), float(weight_T[active_T].sum())
+    ranks = clip_mass.mass_by_rank(batch, low, high)
+    figures = {
+        "mass_total": total,
+        "mass_clipped": clipped,
+        "mass_fraction": share(clipped, total),
+        **dict(_sums({f"rank={i + 1}+": mass for i, mass in enumerate(ranks.positive)})),
+        **dict(_sums({f"rank={i + 1}-": mass for i, mass in enumerate(ranks.negative)})),
+    }
+    if all(np.isin(group, (0.0, 1.0)).all() for group in batch.rewards):
+        by_k = clip_mass.mass_by_successes(batch, low, high)
+        in_low = sum(by_k[name].clipped for name in LOW_K)
+        figures["mass_low_minus_high"] = share(2.0 * in_low - clipped, total)
+        figures |= dict(_sums({f"k={name}": mass for name, mass in by_k.items()}))
+    return figures
+
+
+def share(part: float, total: float) -> float:
+    """part / total, 0 of nothing: a step without advantage mass has none to lose."""
+    return part / total if total > 0.0 else 0.0
+
+
+def _sums(masses: Mapping[str, Mass]) -> Iterator[tuple[str, float]]:
+    for name, mass in masses.items():
+        yield f"mass/{name}/total", mass.total
+        yield f"mass/{name}/clipped", mass.clipped
