@@ -43,9 +43,8 @@ PREFILL_TOKENS = 4096
 CACHE_STEP = 64
 CACHE_BYTES = 1 << 30
 DRAWS = 256
-QUIET = 0.005
-PATIENCE = 0.04
-STEPS_BETWEEN_STARTS = 4  # requests trickle in; prefilling them one by one costs several times more
+QUIET = 0.002
+PATIENCE = 0.01
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
@@ -150,8 +149,8 @@ class Pool:
     def patience(self) -> float:
         """Seconds for which it pays to wait for more requests before starting on these.
 
-        Requests that belong together arrive a few milliseconds apart, and a row costs several times
-        more in a batch of its own than in a full one.
+        Requests that belong together arrive a millisecond or two apart, and eight rows cost hardly
+        more than one.
         """
         if len(self.waiting) >= MAX_ROWS:
             return 0.0
@@ -197,7 +196,6 @@ class Batch:
         self.rows: list[Sampled] = []
         self.cache = cache or KVCache(config, ROW_STEP, CACHE_STEP)
         self.cache_is_clean = True
-        self._until_start = 0
         self._tokens = np.zeros(MAX_ROWS, dtype=np.int64)
         self._positions = np.zeros(MAX_ROWS, dtype=np.int64)
 
@@ -209,13 +207,11 @@ class Batch:
     @torch.inference_mode()
     def advance(self) -> None:
         """Start waiting sequences if rows are free, else give every row its next token."""
-        starting = self._take() if self._until_start <= 0 or not self.rows else []
+        starting = self._take()
         if starting:
             self._start(starting)
-            self._until_start = STEPS_BETWEEN_STARTS
         elif self.rows:
             self._step()
-            self._until_start -= 1
 
     def fail(self, error: Exception) -> None:
         """Give up every sequence of this batch: its requests end with `error`."""
