@@ -1,10 +1,10 @@
-"""What the engine is measured against: plain torch loops over the same model and the same tokens."""
+"""What the engine is measured against: plain torch loops, same model, same tokens."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -91,19 +91,21 @@ class LoraStep:
     @contextmanager
     def _adapted(self) -> Iterator[None]:
         """The decoder's matrix products with the adapters beside them."""
-        step = self
-
-        class Functional:
-            linear = staticmethod(lambda x, weight: step._linear(x, weight))
-
-            def __getattr__(self, name: str) -> object:
-                return getattr(F, name)
-
-        plain, decoder.F = decoder.F, Functional()  # type: ignore[assignment] # a module stands in
+        plain, decoder.F = decoder.F, _Functional(self._linear)  # type: ignore[assignment] # a stand-in
         try:
             yield
         finally:
             decoder.F = plain
+
+
+class _Functional:
+    """torch.nn.functional with another `linear`."""
+
+    def __init__(self, linear: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self.linear = linear
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(F, name)
 
 
 @contextmanager

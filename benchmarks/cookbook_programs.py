@@ -230,8 +230,8 @@ def program(module: str, arguments: list[str]) -> None:
         MODEL_NAME, lambda: AutoTokenizer.from_pretrained(str(MODEL_DIR))
     )
     known = model_info.get_recommended_renderer_name
-    model_info.get_recommended_renderer_name = (
-        lambda name: RENDERER_NAME if name == MODEL_NAME else known(name)
+    model_info.get_recommended_renderer_name = lambda name: (
+        RENDERER_NAME if name == MODEL_NAME else known(name)
     )
     sys.argv = [module, *arguments]
     if module == "penalised":

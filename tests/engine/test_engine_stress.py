@@ -56,7 +56,9 @@ class Client:
     def _post(self, path: str, content: bytes, media_type: str) -> httpx.Response:
         while True:
             try:
-                answer = self._http.post(path, content=content, headers={"content-type": media_type})
+                answer = self._http.post(
+                    path, content=content, headers={"content-type": media_type}
+                )
             except httpx.TransportError:
                 continue
             assert answer.status_code in (200, 408), answer.text
