@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -150,7 +150,10 @@ def clients(proxy: FaultyProxy) -> Iterator[list[Client]]:
 
 
 def test_every_request_is_answered_once_and_counted_once(
-    engine: Engine, proxy: FaultyProxy, clients: list[Client]
+    engine: Engine,
+    proxy: FaultyProxy,
+    clients: list[Client],
+    record_property: Callable[[str, object], None],
 ) -> None:
     """Eight clients doing the same work over a faulty network get the same answers, bit for bit.
 
@@ -177,5 +180,6 @@ def test_every_request_is_answered_once_and_counted_once(
     assert all(outcomes[number] == undisturbed for number in range(CLIENTS))
     assert min(proxy.faults[fault] for fault in ("repeated", "unanswered", "cut")) > 10
     grown = _memory(engine.process.pid) - before
+    record_property("grown_mib", grown >> 20)
     requests = sum(client.submitted for client in clients)
     assert grown < (64 << 20) + 8192 * requests, f"{grown >> 20} MiB after {requests} requests"
