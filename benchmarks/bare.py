@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from harness.engine import decoder
-from harness.engine.decoder import DecoderConfig, KVCache, Rope, Weights, decode_step, full_pass
+from harness.engine.decoder import Cache, DecoderConfig, Rope, Weights, decode_step, full_pass
 from harness.engine.lora import LoraConfig, LoraLayout
 
 CORES = os.cpu_count() or 1
@@ -40,10 +40,10 @@ def decode_in_parts(config: DecoderConfig, weights: Weights, prompts_B_T: Tensor
 @torch.inference_mode()
 def _decode(config: DecoderConfig, weights: Weights, prompts_B_T: Tensor, new: int) -> None:
     rows, width = prompts_B_T.shape
-    rope, cache = Rope(config), KVCache(config, rows, width + new)
-    hidden, cached = full_pass(config, weights, rope, prompts_B_T)
+    rope, cache = Rope(config), Cache(config, rows, width + new)
+    hidden, kept = full_pass(config, weights, rope, prompts_B_T)
     for row in range(rows):
-        cache.write_row(row, [k[row] for k, _ in cached], [v[row] for _, v in cached])
+        cache.write_row(row, kept, row, width)
     logits = F.linear(hidden[:, -1], weights.unembed_V_D)
     for at in range(width, width + new):
         lp = logits.log_softmax(-1)

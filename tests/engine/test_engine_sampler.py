@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,11 +24,12 @@ NOTHING = PromptWanted(False, 0)
 Model = tuple[DecoderConfig, Weights, Rope]
 
 
-@pytest.fixture(scope="module")
-def model(model_folder: Path) -> Model:
-    """The small model, loaded once."""
-    config = read_config(model_folder)
-    return config, read_weights(model_folder, config), Rope(config)
+@pytest.fixture(scope="module", params=["model_folder", "hybrid_folder"])
+def model(request: pytest.FixtureRequest) -> Model:
+    """The small models, one of attention alone and one with delta layers, each loaded once."""
+    folder = request.getfixturevalue(request.param)
+    config = read_config(folder)
+    return config, read_weights(folder, config), Rope(config)
 
 
 def _prompt(index: int, length: int | None = None) -> np.ndarray:
