@@ -122,15 +122,10 @@ class LoraLayout:
 
 def _targets(model: DecoderConfig, lora: LoraConfig) -> Iterator[Target]:
     """Every adapted projection, named as Hugging Face names it."""
-    q, kv = model.q_width, model.kv_width
     for index in range(model.layers):
         at = f"model.layers.{index}."
         if lora.train_attn:
-            qkv = f"{index}.qkv"
-            yield Target(at + "self_attn.q_proj", qkv, 0, q, model.width)
-            yield Target(at + "self_attn.k_proj", qkv, q, q + kv, model.width)
-            yield Target(at + "self_attn.v_proj", qkv, q + kv, q + 2 * kv, model.width)
-            yield Target(at + "self_attn.o_proj", f"{index}.attn_out", 0, model.width, q)
+            yield from _mixer_targets(model, index, at)
         if lora.train_mlp:
             both, wide = f"{index}.gate_up", model.mlp_width
             yield Target(at + "mlp.gate_proj", both, 0, wide, model.width)
@@ -138,3 +133,22 @@ def _targets(model: DecoderConfig, lora: LoraConfig) -> Iterator[Target]:
             yield Target(at + "mlp.down_proj", f"{index}.down", 0, model.width, wide)
     if lora.train_unembed:
         yield Target("lm_head", "unembed", 0, model.vocab, model.width)
+
+
+def _mixer_targets(model: DecoderConfig, index: int, at: str) -> Iterator[Target]:
+    """The projections in front of and behind the mixing of positions, in their fused order."""
+    if model.delta is not None and model.is_delta(index):
+        d = model.delta
+        values = d.value_heads * d.value_width
+        widths = {"in_proj_qkv": d.channels, "in_proj_z": values}
+        widths |= {"in_proj_b": d.value_heads, "in_proj_a": d.value_heads}
+        at, out, mixed = at + "linear_attn.", "out_proj", values
+    else:
+        queries = model.q_width * (2 if model.output_gate else 1)
+        widths = {"q_proj": queries, "k_proj": model.kv_width, "v_proj": model.kv_width}
+        at, out, mixed = at + "self_attn.", "o_proj", model.q_width
+    start = 0
+    for name, width in widths.items():
+        yield Target(at + name, f"{index}.qkv", start, start + width, model.width)
+        start += width
+    yield Target(at + out, f"{index}.attn_out", 0, model.width, mixed)

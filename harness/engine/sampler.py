@@ -32,7 +32,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harness.engine.decoder import DecoderConfig, KVCache, Rope, Weights, decode_step, full_pass
+from harness.engine.decoder import (
+    Cache,
+    DecoderConfig,
+    Kept,
+    Rope,
+    Weights,
+    decode_step,
+    full_pass,
+)
 from harness.engine.errors import RequestError
 from harness.engine.seeds import stream
 from harness.engine.trainer import padded_length
@@ -43,9 +51,8 @@ PREFILL_TOKENS = 4096
 CACHE_STEP = 64
 CACHE_BYTES = 1 << 30
 DRAWS = 256
-QUIET = 0.005
-PATIENCE = 0.04
-STEPS_BETWEEN_STARTS = 4  # requests trickle in; prefilling them one by one costs several times more
+QUIET = 0.002
+PATIENCE = 0.01
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
@@ -150,8 +157,8 @@ class Pool:
     def patience(self) -> float:
         """Seconds for which it pays to wait for more requests before starting on these.
 
-        Requests that belong together arrive a few milliseconds apart, and a row costs several times
-        more in a batch of its own than in a full one.
+        Requests that belong together arrive a millisecond or two apart, and eight rows cost hardly
+        more than one.
         """
         if len(self.waiting) >= MAX_ROWS:
             return 0.0
@@ -190,14 +197,13 @@ class Batch:
         pool: Pool,
         lock: AbstractContextManager[object],
         workers: int,
-        cache: KVCache | None = None,
+        cache: Cache | None = None,
     ) -> None:
         self.config, self.weights, self.rope, self.decode = config, weights, rope, decode
         self.pool, self._lock, self._workers = pool, lock, workers
         self.rows: list[Sampled] = []
-        self.cache = cache or KVCache(config, ROW_STEP, CACHE_STEP)
+        self.cache = cache or Cache(config, ROW_STEP, CACHE_STEP)
         self.cache_is_clean = True
-        self._until_start = 0
         self._tokens = np.zeros(MAX_ROWS, dtype=np.int64)
         self._positions = np.zeros(MAX_ROWS, dtype=np.int64)
 
@@ -209,13 +215,11 @@ class Batch:
     @torch.inference_mode()
     def advance(self) -> None:
         """Start waiting sequences if rows are free, else give every row its next token."""
-        starting = self._take() if self._until_start <= 0 or not self.rows else []
+        starting = self._take()
         if starting:
             self._start(starting)
-            self._until_start = STEPS_BETWEEN_STARTS
         elif self.rows:
             self._step()
-            self._until_start -= 1
 
     def fail(self, error: Exception) -> None:
         """Give up every sequence of this batch: its requests end with `error`."""
@@ -240,8 +244,7 @@ class Batch:
 
     def _max_rows(self) -> int:
         """Rows that fit into `CACHE_BYTES` at the cache's present capacity."""
-        per_token = 8 * self.config.layers * self.config.kv_width
-        return max(1, min(MAX_ROWS, CACHE_BYTES // (per_token * self.cache.capacity)))
+        return max(1, min(MAX_ROWS, CACHE_BYTES // self.config.cache_bytes(self.cache.capacity)))
 
     def _start(self, starting: list[Sampled]) -> None:
         """Prefill prompts of equal padded length and sample the first token of each sequence."""
@@ -256,36 +259,31 @@ class Batch:
         tokens = np.zeros((len(requests), length), dtype=np.int64)
         for at, request in enumerate(requests):
             tokens[at, : len(request.prompt_N)] = request.prompt_N
-        hidden, cached = full_pass(self.config, self.weights, self.rope, torch.from_numpy(tokens))
-        last = torch.tensor([len(r.prompt_N) - 1 for r in requests])
-        logits = self._logits(hidden[torch.arange(len(requests)), last])
+        lengths = torch.tensor([len(r.prompt_N) for r in requests])
+        hidden, kept = full_pass(
+            self.config, self.weights, self.rope, torch.from_numpy(tokens), lengths
+        )
+        logits = self._logits(hidden[torch.arange(len(requests)), lengths - 1])
         which = torch.tensor([prompts[s.request.prompt_N.tobytes()] for s in starting])
         self._score_prompts(starting, which.tolist(), hidden)
-        self._place(starting, which.tolist(), cached)
+        self._place(starting, which.tolist(), kept)
         self._choose(starting, logits[which], first_row=len(self.rows) - len(starting))
 
-    def _place(
-        self,
-        starting: list[Sampled],
-        which: list[int],
-        cached: list[tuple[Tensor, Tensor]],
-    ) -> None:
+    def _place(self, starting: list[Sampled], which: list[int], kept: Kept) -> None:
         """Give each starting sequence a row of the cache holding its prompt."""
         need = max(len(s.request.prompt_N) + s.request.params.max_tokens for s in starting)
         self._reserve(len(self.rows), need)
         first = len(self.rows) - len(starting)
         for row, (sequence, prompt) in enumerate(zip(starting, which, strict=True), first):
             n = len(sequence.request.prompt_N)
-            self.cache.write_row(
-                row, [k[prompt, :, :n] for k, _ in cached], [v[prompt, :, :n] for _, v in cached]
-            )
+            self.cache.write_row(row, kept, prompt, n)
             self._positions[row] = n - 1
 
     def _reserve(self, rows: int, length: int) -> None:
         rows, capacity = _up(rows, ROW_STEP), _up(length, CACHE_STEP)
         if rows > self.cache.rows or capacity > self.cache.capacity:
             self.cache = self.cache.grown(
-                self.config, max(rows, self.cache.rows), max(capacity, self.cache.capacity)
+                max(rows, self.cache.rows), max(capacity, self.cache.capacity)
             )
 
     def _step(self) -> None:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from harness.engine.decoder import DecoderConfig, KVCache, Rope
+from harness.engine.decoder import Cache, DecoderConfig, Rope
 from harness.engine.sampler import Batch, Pool, SampleRequest
 from harness.engine.snapshots import Snapshot
 
@@ -103,7 +103,7 @@ class Scheduler:
 
     def _work(self, workers: int) -> None:
         batches: dict[Snapshot, Batch] = {}
-        spare: list[KVCache] = []
+        spare: list[Cache] = []
         trained_last = False
         while True:
             with self._changed:
@@ -180,7 +180,7 @@ class Scheduler:
             self._changed.notify_all()
 
     def _open_batches(
-        self, batches: dict[Snapshot, Batch], spare: list[KVCache], workers: int
+        self, batches: dict[Snapshot, Batch], spare: list[Cache], workers: int
     ) -> None:
         """A batch of this worker's own for every pool with waiting sequences; lock held."""
         for snapshot, pool in self._pools.items():
@@ -198,7 +198,7 @@ class Scheduler:
                     spare.pop() if spare else None,
                 )
 
-    def _sample(self, batches: dict[Snapshot, Batch], spare: list[KVCache]) -> None:
+    def _sample(self, batches: dict[Snapshot, Batch], spare: list[Cache]) -> None:
         """Advance this worker's batches in turn for one slice of time."""
         until = time.monotonic() + SAMPLING_SLICE
         while batches and time.monotonic() < until:

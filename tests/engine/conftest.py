@@ -62,6 +62,51 @@ def write_qwen3(folder: Path, **changes: object) -> Path:
     return folder
 
 
+def write_qwen3_5(folder: Path) -> Path:
+    """A random Qwen3.5 text model: two delta layers, one of attention, another delta layer."""
+    import torch
+    from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
+
+    torch.manual_seed(0)
+    model = Qwen3_5ForCausalLM(
+        Qwen3_5TextConfig(
+            vocab_size=len(VOCAB),
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=4,
+            layer_types=["linear_attention"] * 2 + ["full_attention", "linear_attention"],
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            linear_num_key_heads=2,
+            linear_num_value_heads=4,
+            linear_key_head_dim=16,
+            linear_value_head_dim=24,
+            max_position_embeddings=512,
+            tie_word_embeddings=False,
+            eos_token_id=2,
+            pad_token_id=0,
+            initializer_range=0.05,
+        )
+    )
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "norm" in name:
+                around = 1.0 if "linear_attn" in name else 0.0  # the others store what exceeds one
+                weight.uniform_(around - 0.5, around + 0.5)
+            if "A_log" in name:
+                weight.uniform_(-3, 0)
+    model.save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hybrid_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen3.5 folder, shared by all tests."""
+    return write_qwen3_5(tmp_path_factory.mktemp("base") / "hybrid")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_torch_thread() -> Iterator[None]:
     """What the engine's workers use: bits are promised for one thread an operation."""

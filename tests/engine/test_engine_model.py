@@ -1,5 +1,6 @@
 """The hand-written forward pass and the LoRA gradients, against independent implementations."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from harness.engine.base_model import read_config, read_weights
-from harness.engine.decoder import KVCache, Rope, decode_step, full_pass
+from harness.engine.decoder import Cache, Rope, decode_step, full_pass
 from harness.engine.errors import RequestError, UnsupportedModel
 from harness.engine.lora import LoraConfig, LoraLayout
 from harness.engine.losses import LOSSES, resolve
@@ -36,11 +37,15 @@ def _llama(folder: Path, **changes: object) -> Path:
     return folder
 
 
-@pytest.fixture(params=["qwen3", "llama", "llama3-rope"])
-def folder(request: pytest.FixtureRequest, model_folder: Path, tmp_path: Path) -> Path:
+@pytest.fixture(params=["qwen3", "qwen3.5", "llama", "llama3-rope"])
+def folder(
+    request: pytest.FixtureRequest, model_folder: Path, hybrid_folder: Path, tmp_path: Path
+) -> Path:
     """One folder of each kind that is served."""
     if request.param == "qwen3":
         return model_folder
+    if request.param == "qwen3.5":
+        return hybrid_folder
     if request.param == "llama":
         return _llama(tmp_path)
     rope = {
@@ -72,12 +77,31 @@ def test_log_probs_equal_those_of_transformers(folder: Path) -> None:
     assert (ours - theirs).abs().max().item() < 1e-5
 
 
+def test_the_text_part_of_a_model_that_also_sees_is_read(
+    hybrid_folder: Path, tmp_path: Path
+) -> None:
+    """A Qwen3.5 config that nests its text_config gives the same model as the plain one."""
+    import json
+    import shutil
+
+    shutil.copytree(hybrid_folder, tmp_path, dirs_exist_ok=True)
+    plain = json.loads((tmp_path / "config.json").read_text())
+    nested = {"model_type": "qwen3_5", "text_config": plain, "tie_word_embeddings": False}
+    (tmp_path / "config.json").write_text(json.dumps(nested))
+    config, expected = read_config(tmp_path), read_config(hybrid_folder)
+    assert replace(config, family=expected.family) == expected
+    assert torch.equal(
+        read_weights(tmp_path, config).matrix("0.qkv"),
+        read_weights(hybrid_folder, expected).matrix("0.qkv"),
+    )
+
+
 def test_decoding_with_a_cache_equals_the_full_pass(folder: Path) -> None:
     """Token by token through the cache, log-probs equal those of the whole row within 1e-5."""
     config = read_config(folder)
     weights, rope = read_weights(folder, config), Rope(config)
     tokens = torch.randint(0, config.vocab, (8, T), generator=torch.Generator().manual_seed(0))
-    cache = KVCache(config, 8, T)
+    cache = Cache(config, 8, T)
     with torch.no_grad():
         hidden, _ = full_pass(config, weights, rope, tokens)
         whole = F.linear(hidden, weights.unembed_V_D).log_softmax(-1)
@@ -144,13 +168,29 @@ def _float64_loss(lp: torch.Tensor, datum: Datum, loss: str) -> torch.Tensor:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_lora_gradient_equals_float64_autograd(model_folder: Path, loss: str) -> None:
     """For each loss: loss, log-probs and the gradient of every A and B equal a float64 model's."""
+    _compare_with_float64(model_folder, loss, within=1e-4)
+
+
+def test_gradients_of_delta_layers_equal_autograd(hybrid_folder: Path) -> None:
+    """The same for Qwen3.5, adapters on its linear layers included.
+
+    transformers computes the delta rule in float32 whatever the model's type, hence the tolerance.
+    """
+    names = _compare_with_float64(hybrid_folder, "importance_sampling", within=1e-3)
+    assert {name.split(".")[-1] for name in names if "linear_attn" in name} == {
+        "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj",
+    }  # fmt: skip
+
+
+def _compare_with_float64(folder: Path, loss: str, within: float) -> list[str]:
+    """Compare loss, log-probs and gradients with transformers; the names of all adapters."""
     lora = LoraConfig(rank=4, seed=5)
-    trainee, start = _adapted(model_folder, lora)
+    trainee, start = _adapted(folder, lora)
     data = _data(trainee.config.vocab, loss)
     logprobs, total = _run(trainee, data, loss)
     ours = trainee.layout.gradient(start, trainee._accumulated)
 
-    model = _reference(model_folder, torch.float64)
+    model = _reference(folder, torch.float64)
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
     flat = start.double().requires_grad_(True)
     merged = {}
@@ -171,16 +211,20 @@ def test_every_lora_gradient_equals_float64_autograd(model_folder: Path, loss: s
     ):
         for name, want, got in (("A", a, grad_a), ("B", b, grad_b)):
             error = (want - got).abs().max() / want.abs().max()
-            assert error.item() < 1e-4, f"{target.name} {name}"
+            assert error.item() < within, f"{target.name} {name}"
+    return [target.name for target in trainee.layout.targets]
 
 
 @pytest.mark.parametrize(
     ("switch", "part"),
-    [("train_attn", "self_attn"), ("train_mlp", "mlp"), ("train_unembed", "lm_head")],
+    [("train_attn", "_attn."), ("train_mlp", "mlp"), ("train_unembed", "lm_head")],
 )
-def test_switches_leave_modules_out(model_folder: Path, switch: str, part: str) -> None:
+@pytest.mark.parametrize("kind", ["model_folder", "hybrid_folder"])
+def test_switches_leave_modules_out(
+    request: pytest.FixtureRequest, kind: str, switch: str, part: str
+) -> None:
     """A module whose switch is off has no adapter; the others keep theirs."""
-    config = read_config(model_folder)
+    config = read_config(request.getfixturevalue(kind))
     every = {t.name for t in LoraLayout(config, LoraConfig(rank=2)).targets}
     fewer = {t.name for t in LoraLayout(config, LoraConfig(rank=2, **{switch: False})).targets}
     assert every - fewer == {name for name in every if part in name}
@@ -296,6 +340,7 @@ def test_losses_refuse_what_they_do_not_know(
     [
         ({"model_type": "gpt2"}, "model_type 'gpt2' is not served"),
         ({"attention_bias": True}, "attention_bias"),
+        ({"model_type": "qwen3_5_moe"}, "is not served"),
         ({"vocab_size": 12}, "has shape"),
         ({"num_hidden_layers": 3}, "is missing"),
     ],

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,11 +24,12 @@ NOTHING = PromptWanted(False, 0)
 Model = tuple[DecoderConfig, Weights, Rope]
 
 
-@pytest.fixture(scope="module")
-def model(model_folder: Path) -> Model:
-    """The small model, loaded once."""
-    config = read_config(model_folder)
-    return config, read_weights(model_folder, config), Rope(config)
+@pytest.fixture(scope="module", params=["model_folder", "hybrid_folder"])
+def model(request: pytest.FixtureRequest) -> Model:
+    """The small models, one of attention alone and one with delta layers, each loaded once."""
+    folder = request.getfixturevalue(request.param)
+    config = read_config(folder)
+    return config, read_weights(folder, config), Rope(config)
 
 
 def _prompt(index: int, length: int | None = None) -> np.ndarray:
@@ -106,17 +106,17 @@ def test_a_sequence_does_not_depend_on_its_neighbours(model: Model) -> None:
 
 
 def test_waiting_for_company_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lone request waits 5 ms, a trickle 40 ms in all, and a full batch not at all."""
+    """A lone request waits 2 ms, a trickle 10 ms in all, and a full batch not at all."""
     now = [100.0]
     monkeypatch.setattr("harness.engine.sampler.time.monotonic", lambda: now[0])
     pool = Pool()
     pool.add(_request(_prompt(0), 0))
-    assert pool.patience == pytest.approx(0.005)
-    now[0] += 0.0051
+    assert pool.patience == pytest.approx(0.002)
+    now[0] += 0.0021
     assert pool.patience < 0
     for _ in range(9):
         pool.add(_request(_prompt(0), 0))
-        now[0] += 0.004
+        now[0] += 0.0015
     assert pool.patience < 0
     full = Pool()
     full.add(_request(_prompt(0), 0, num_samples=64))

@@ -1,0 +1,261 @@
+"""Speed of the embedded engine as ratios to bare torch loops, all measured in one run.
+
+    python benchmarks/engine.py [--model DIR] [--rounds N]
+
+Prints a Markdown table. Every round runs each contestant once, one after the other, and a ratio is
+taken within its round, so that other programs on the machine disturb both sides of it; the table
+shows the median of the rounds and their quartiles. The client is the tinker SDK, in this process:
+what it costs is part of the engine's figures, on the same cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ["TINKER_TELEMETRY"] = "0"
+os.environ["NO_PROXY"] = "127.0.0.1,localhost"
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # spinning threads would slow down whatever else runs
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # run as a file, it still finds the package beside it
+
+import numpy as np
+import tinker
+import torch
+from tinker import types
+
+from benchmarks import bare
+from harness.engine.base_model import read_config, read_weights
+
+ROWS, WIDTH, NEW, RANK = 64, 80, 128, 32
+KEY = "tml-local"
+ADAM = types.AdamParams(learning_rate=1e-5)
+
+
+def main() -> None:
+    """Start an engine, run the rounds, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, default=ROOT / "harness/embedded/model")
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    load = os.getloadavg()[0]
+    folder = options.model.resolve()
+    with engine(folder) as (url, pid, began):
+        service = tinker.ServiceClient(base_url=url, api_key=KEY)
+        sampler = service.create_sampling_client(base_model=folder.name)
+        _ask(sampler, np.array([5, 6, 7]), 1, 0, new=1).result()
+        first_token = time.perf_counter() - began
+        contest = Contest(folder, url, pid)
+        contest.run(1)  # warms up
+        rounds = contest.run(options.rounds)
+    print(table(rounds, first_token))  # noqa: T201 - the table is what this program is for
+    print(  # noqa: T201
+        f"\n{options.rounds} rounds, {bare.CORES} cores, torch {torch.__version__}; "
+        f"load average {load:.1f} before and {os.getloadavg()[0]:.1f} after."
+    )
+
+
+@contextmanager
+def engine(folder: Path) -> Iterator[tuple[str, int, float]]:
+    """An engine's address, its pid, the time of its start; its log goes to stderr."""
+    with tempfile.TemporaryDirectory() as state:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "harness.engine", "--base-model", str(folder), "--state", state,
+             "--exit-with", str(os.getpid())],
+            stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip(), process.pid, began
+        finally:
+            process.terminate()
+            process.wait()
+            process.stdout.close()
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One contestant's seconds by the clock and of the processor, a number a round."""
+
+    seconds: list[float]
+    processor: list[float]
+
+
+class Contest:
+    """The contestants; all work on the same prompts and the same batch."""
+
+    def __init__(self, folder: Path, url: str, pid: int) -> None:
+        self._engine = Path(f"/proc/{pid}/stat")
+        self.config = read_config(folder)
+        self.weights = read_weights(folder, self.config)
+        rng = np.random.default_rng(0)
+        self.prompts = rng.integers(5, 200, (ROWS, WIDTH))
+        self.batch = rng.integers(5, 200, (ROWS, WIDTH + NEW // 2 + 1))
+        service = tinker.ServiceClient(base_url=url, api_key=KEY)
+        other = tinker.ServiceClient(base_url=url, api_key=KEY)
+        self.samplers = [s.create_sampling_client(base_model=folder.name) for s in (service, other)]
+        self.training = service.create_lora_training_client(folder.name, rank=RANK, seed=1)
+        self.lora_step = bare.LoraStep(self.config, self.weights, RANK)
+        self.data = [
+            types.Datum(
+                model_input=types.ModelInput.from_ints(row[:-1]),
+                loss_fn_inputs={
+                    "target_tokens": row[1:],
+                    "logprobs": [-4.0] * len(row[1:]),
+                    "advantages": [1.0] * len(row[1:]),
+                },
+            )
+            for row in self.batch.tolist()
+        ]
+
+    def run(self, rounds: int) -> dict[str, Spent]:
+        """What each contestant took in each round; for sampling, per 64 rows of 128 tokens."""
+        prompts = torch.from_numpy(self.prompts)
+        contestants: dict[str, Callable[[], float]] = {
+            "bare, one batch": lambda: self.bare(bare.decode, prompts),
+            "bare, in parts": lambda: self.bare(bare.decode_in_parts, prompts),
+            "1 x 64": self.one_request,
+            "64 x 1": lambda: self.single_requests([self.prompts[0]] * ROWS),
+            "64 prompts": lambda: self.single_requests(list(self.prompts)),
+            "one client": lambda: self.clients(1),
+            "two clients": lambda: self.clients(2),
+            "lone request": self.lone_request,
+            "bare step": self.bare_step,
+            "step": self.step,
+        }
+        found = {name: Spent([], []) for name in contestants}
+        for _ in range(rounds):
+            for name, act in contestants.items():
+                before = self._processor_seconds()
+                found[name].seconds.append(act())
+                found[name].processor.append(self._processor_seconds() - before)
+        parts = found["bare, one batch"], found["bare, in parts"]
+        found["bare decode"] = Spent(
+            [min(pair) for pair in zip(*(p.seconds for p in parts), strict=True)],
+            [min(pair) for pair in zip(*(p.processor for p in parts), strict=True)],
+        )
+        return found
+
+    def _processor_seconds(self) -> float:
+        """Of this process, the client, and of the engine together."""
+        fields = self._engine.read_text().rsplit(")", 1)[1].split()
+        engine_ticks = int(fields[11]) + int(fields[12])
+        return time.process_time() + engine_ticks / os.sysconf("SC_CLK_TCK")
+
+    def bare(self, loop: Callable[..., None], prompts: torch.Tensor) -> float:
+        """A bare decoding loop."""
+        return _timed(lambda: loop(self.config, self.weights, prompts, NEW))
+
+    def one_request(self) -> float:
+        """64 samples of one prompt in one request."""
+        began = time.perf_counter()
+        found = _ask(self.samplers[0], self.prompts[0], ROWS, 1).result()
+        return _per_full_rows(began, [found])
+
+    def single_requests(self, prompts: list[np.ndarray]) -> float:
+        """One request a prompt, all at once."""
+        began = time.perf_counter()
+        futures = [_ask(self.samplers[0], p, 1, i) for i, p in enumerate(prompts)]
+        return _per_full_rows(began, [f.result() for f in futures])
+
+    def clients(self, count: int) -> float:
+        """128 rows in 32 requests of different prompts, sent by one client or by two at once."""
+        began = time.perf_counter()
+        futures = [_ask(self.samplers[i % count], self.prompts[i], 4, i) for i in range(ROWS // 2)]
+        return _per_full_rows(began, [f.result() for f in futures])
+
+    def lone_request(self) -> float:
+        """One token of one prompt while nothing else is served, in seconds."""
+        return _timed(lambda: _ask(self.samplers[0], self.prompts[0], 1, 1, new=1).result())
+
+    def bare_step(self) -> float:
+        """One bare LoRA step."""
+        tokens = torch.from_numpy(self.batch)
+        return _timed(lambda: self.lora_step(tokens))
+
+    def step(self) -> float:
+        """forward_backward and optim_step, both in flight."""
+
+        def both() -> None:
+            futures = (
+                self.training.forward_backward(self.data, "importance_sampling"),
+                self.training.optim_step(ADAM),
+            )
+            for future in futures:
+                future.result()
+
+        return _timed(both)
+
+
+def table(rounds: dict[str, Spent], first_token: float) -> str:
+    """The figures with what is asked of them, in Markdown."""
+    tokens = ROWS * NEW
+
+    def row(what: str, name: str, over: str, under: str, asked: str, count: int = tokens) -> str:
+        by_clock = np.array(rounds[over].seconds) / np.array(rounds[under].seconds)
+        low, middle, high = np.quantile(by_clock, [0.25, 0.5, 0.75])
+        processor = np.median(rounds[over].processor) / np.median(rounds[under].processor)
+        return (
+            f"| {what} | {rate(name, count)} | {middle:.2f} ({low:.2f} to {high:.2f}) "
+            f"| {processor:.2f} | {asked} |"
+        )
+
+    def rate(name: str, count: int = tokens) -> str:
+        return f"{count / np.median(rounds[name].seconds):,.0f} tokens/s"
+
+    trained = ROWS * (WIDTH + NEW // 2)
+    lone = 1e3 * np.median(rounds["lone request"].seconds)
+    bare_row, to_bare = "bare decode", "to bare decoding"
+    return "\n".join(
+        [
+            "| what | median speed | ratio by the clock (quartiles) | of processor time | asked |",
+            "| --- | --- | --- | --- | --- |",
+            f"| bare batched decoding, 64 rows | {rate(bare_row)} | | | |",
+            *(
+                row(f"{what}, {to_bare}", name, bare_row, name, ">= 0.6")
+                for what, name in (
+                    ("1 request for 64 samples", "1 x 64"),
+                    ("64 requests, one prompt", "64 x 1"),
+                    ("64 requests, 64 prompts", "64 prompts"),
+                )
+            ),
+            row("64 requests, time to that of 1 for 64", "64 x 1", "64 x 1", "1 x 64", "<= 1.25"),
+            row("two clients, to one", "two clients", "one client", "two clients", ">= 0.9"),
+            f"| bare LoRA step | {rate('bare step', trained)} | | | |",
+            row("the engine's step, to bare", "step", "bare step", "step", ">= 0.85", trained),
+            f"| a lone request for one token | {lone:.0f} ms | | | |",
+            f"| first token after process start | {first_token:.1f} s | | | < 6 s |",
+        ]
+    )
+
+
+def _ask(
+    sampler: tinker.SamplingClient, prompt: np.ndarray, samples: int, seed: int, new: int = NEW
+) -> tinker.APIFuture[types.SampleResponse]:
+    params = types.SamplingParams(max_tokens=new, seed=seed)
+    return sampler.sample(types.ModelInput.from_ints(prompt.tolist()), samples, params)
+
+
+def _per_full_rows(began: float, answers: list[types.SampleResponse]) -> float:
+    """Seconds for as many tokens as 64 full rows have: some rows end early, at a stop token."""
+    spent = time.perf_counter() - began
+    return spent * ROWS * NEW / sum(len(s.tokens) for a in answers for s in a.sequences)
+
+
+def _timed(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()
