@@ -2,8 +2,8 @@
 
     python benchmarks/costs.py
 
-Each cost is the processor time of the cheapest of five tries after a warm-up, as a multiple of one
-pass of `numpy.sort` over a million doubles in the same process, and in milliseconds.
+Each cost is the time of the cheapest of five tries after a warm-up, as a multiple of one pass of
+`numpy.sort` over a million doubles in the same process, and in milliseconds.
 """
 
 import sys
@@ -93,13 +93,13 @@ def kernels(rng: np.random.Generator) -> dict[str, Callable[[], object]]:
 
 
 def cheapest(work: Callable[[], object]) -> float:
-    """Processor seconds of the cheapest of a few tries."""
+    """Seconds of the cheapest of a few tries."""
     work()
     costs = []
     for _ in range(TRIES):
-        started = time.process_time()
+        started = time.perf_counter()
         work()
-        costs.append(time.process_time() - started)
+        costs.append(time.perf_counter() - started)
     return min(costs)
 
 

@@ -75,8 +75,9 @@ def predictable_empirical_bernstein(
     """
     x, tail = _unit_interval(z_N, range_lo, range_hi), error_per_limit(alpha, sides)
     bets = np.minimum(_bets(x, tail, "fixed_n"), TRUNCATION)
-    lower = _empirical_bernstein_lower(x, bets, tail)
-    upper = 1.0 - _empirical_bernstein_lower(1.0 - x, bets, tail)
+    psi = -np.log1p(-bets) - bets
+    lower = _empirical_bernstein_lower(x, bets, psi, tail)
+    upper = 1.0 - _empirical_bernstein_lower(1.0 - x, bets, psi, tail)
     scale = range_hi - range_lo
     mean = float(np.mean(finite_vector(z_N, "z")))
     return Interval(mean, range_lo + scale * lower, range_lo + scale * upper, x.size)
@@ -108,13 +109,16 @@ def _bets(x_N: NDArray[np.float64], tail: float, horizon: Horizon) -> NDArray[np
 
 
 def _empirical_bernstein_lower(
-    x_N: NDArray[np.float64], bets_N: NDArray[np.float64], tail: float
+    x_N: NDArray[np.float64],
+    bets_N: NDArray[np.float64],
+    psi_N: NDArray[np.float64],
+    tail: float,
 ) -> float:
     """sum(l x)/sum(l) - (ln(1/tail) + sum v psi(l))/sum(l), psi(l) = -ln(1-l) - l."""
     past_means = np.zeros_like(x_N)  # nothing seen: 0, the end from which this limit comes
     past_means[1:] = np.cumsum(x_N)[:-1] / np.arange(1, x_N.size)
     deviations = (x_N - past_means) ** 2
-    penalty = float(deviations @ (-np.log1p(-bets_N) - bets_N)) - math.log(tail)
+    penalty = float(deviations @ psi_N) - math.log(tail)
     return (float(bets_N @ x_N) - penalty) / float(bets_N.sum())
 
 
