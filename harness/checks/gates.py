@@ -23,7 +23,7 @@ from harness.checks.pilot import (
 )
 from harness.checks.staleness_gates import Unmeasurable
 from harness.methods import uniform_loo
-from harness.training.records import StepRecord
+from harness.records import StepRecord
 
 Values = Sequence[float] | Sequence[str]
 Measurement = Callable[[Experiment, Pilot], Values]

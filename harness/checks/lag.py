@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.cards import Arm
-from harness.training.records import StepRecord
+from harness.records import StepRecord
 
 SAME = 1e-5
 """Log-probs of one text under the same weights, cached or not, differ by about 1e-6 in float32."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from harness.cards import Arm, Experiment
-from harness.training.records import GroupRecord, StepRecord
+from harness.records import GroupRecord, StepRecord
 
 Pilot = Mapping[str, Sequence[StepRecord]]
 """Step records by arm name, in the order of their steps."""

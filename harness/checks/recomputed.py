@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from harness.cards import Arm
-from harness.training.records import GroupRecord, StepRecord
+from harness.records import GroupRecord, StepRecord
 
 PREFIX = "staleness/"
 BUCKETS = ("1", "2", "3-5", "6-7", "other")

@@ -7,7 +7,7 @@ from harness.cards import Arm, Experiment
 from harness.checks import recomputed
 from harness.checks.lag import executed_lags, expected_lag
 from harness.checks.pilot import Pilot
-from harness.training.records import StepRecord
+from harness.records import StepRecord
 from harness.training.staleness_metrics import clip_bounds
 from harness.training.updates import CUSTOM_LOSS
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.cards import Arm
 from harness.checks.recomputed import BUCKETS, PREFIX
-from harness.training.records import StepFigures, StepRecord
+from harness.records import StepFigures, StepRecord
 
 
 def ramp_lines(arm: Arm, pilot: Mapping[str, Sequence[StepRecord]]) -> list[str]:

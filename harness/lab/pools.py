@@ -12,7 +12,7 @@ import numpy as np
 from harness.cards import Arm, Experiment
 from harness.errors import DataError
 from harness.methods.arrays import FloatArray
-from harness.training.records import GroupRecord, StepRecord
+from harness.records import GroupRecord, StepRecord
 from harness.training.streams import stream_seed
 
 if TYPE_CHECKING:

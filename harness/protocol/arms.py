@@ -21,10 +21,10 @@ from harness.protocol.progress import progress_folder, write_progress
 from harness.protocol.scores import item_score
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, Progress
+from harness.records import Checkpoint, ItemRow, StepFigures, StepRecord
 from harness.store import Entry, RunStore, produce_all
 from harness.tasks.gsm8k import Task
 from harness.training.identity import arm_parts, base_parts, evaluation_parts
-from harness.training.records import Checkpoint, ItemRow, StepFigures, StepRecord
 from harness.training.step_metrics import training_note
 from harness.training.streams import arm_order
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 
 from harness.errors import RunError
+from harness.records import ItemRow, StepFigures
 from harness.statistics.passk import pass_at_k
-from harness.training.records import ItemRow, StepFigures
 
 _PASS_AT = re.compile(r"pass@(\d+)")
 

@@ -17,10 +17,10 @@ from harness.methods.tuning import best_rate, edge_rates
 from harness.protocol.arms import EVALUATION_VERSION, TRAINING_VERSION, LiveLine
 from harness.protocol.budget import Clock, read_clock, wall_seconds
 from harness.protocol.services import Service
+from harness.records import ItemRow, StepRecord
 from harness.store import Entry, RunStore, produce_all
 from harness.tasks.gsm8k import Problem, Task
 from harness.training.identity import arm_parts, evaluation_parts
-from harness.training.records import ItemRow, StepRecord
 from harness.training.streams import data_order
 
 if TYPE_CHECKING:

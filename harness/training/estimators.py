@@ -15,7 +15,7 @@ from harness.cards import Arm
 from harness.cards.registration import ESTIMATOR_SETTINGS
 from harness.errors import RunError
 from harness.methods import advantages, kernels
-from harness.training.records import KernelRecord
+from harness.records import KernelRecord
 
 if TYPE_CHECKING:
     from harness.tasks.gsm8k import Problem

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from harness.cards.registration import EvaluationSpec
 from harness.errors import RunError
+from harness.records import ItemRow
 from harness.tasks.grading import boxed_number, final_number, is_exact
 from harness.training.prompts import Prompter
-from harness.training.records import ItemRow
 from harness.training.streams import stream_seed
 from harness.training.together import together
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from harness.cards import Arm, Registration
 from harness.cards.registration import LossClient
 from harness.errors import DataError, RunError
+from harness.records import Checkpoint, GroupRecord, StepRecord
 from harness.store import Entry
 from harness.training.datums import step_data
 from harness.training.estimators import Estimate, Estimator, refuse_bad_rewards
@@ -18,7 +19,6 @@ from harness.training.fixed_text import text_tokens
 from harness.training.gradient_probe import fresh_arm, gradient_cosine
 from harness.training.prints import take_prints
 from harness.training.prompts import Prompter
-from harness.training.records import Checkpoint, GroupRecord, StepRecord
 from harness.training.rollouts import SampledGroup, sample_step
 from harness.training.snapshots import Snapshots
 from harness.training.staleness_metrics import staleness_metrics

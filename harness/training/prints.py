@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.errors import RunError
+from harness.records import Prints
 from harness.training.fixed_text import forward
-from harness.training.records import Prints
 
 if TYPE_CHECKING:
     import tinker

@@ -18,7 +18,7 @@ from harness.errors import RunError
 from harness.methods import clip_mass, staleness
 from harness.methods.clip_mass import Mass
 from harness.methods.losses import CLIP_KEYS
-from harness.training.records import GroupRecord
+from harness.records import GroupRecord
 
 if TYPE_CHECKING:
     import tinker

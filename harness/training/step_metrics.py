@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from harness.errors import RunError
-from harness.training.records import GroupRecord, StepRecord
+from harness.records import GroupRecord, StepRecord
 
 GRAD_NORM = "service/grad_norm"
 """The norm of the step's gradient, where the service reports it with optim_step."""

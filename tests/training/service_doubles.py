@@ -19,12 +19,12 @@ import tinker
 import torch
 
 from harness.cards import Experiment, load_experiment
+from harness.records import StepRecord
 from harness.store import RunStore
 from harness.tasks.gsm8k import Problem, Task
 from harness.training.estimators import estimator
 from harness.training.loop import ArmContext
 from harness.training.prompts import Prompter
-from harness.training.records import StepRecord
 from harness.training.streams import data_order
 
 CARD = Path(__file__).parents[2] / "experiments" / "cards" / "gs1_vs_grpo_gsm8k_2b.json"

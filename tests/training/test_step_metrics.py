@@ -3,7 +3,7 @@ import math
 import pytest
 
 from harness.errors import RunError
-from harness.training.records import GroupRecord
+from harness.records import GroupRecord
 from harness.training.step_metrics import GRAD_NORM, step_metrics, training_note
 
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from harness.cards import Experiment
 from harness.cards.registration import LossClient
+from harness.records import StepRecord
 from harness.store import RunStore
 from harness.tasks.gsm8k import Task
 from harness.training.estimators import estimator
 from harness.training.loop import ArmContext
 from harness.training.prompts import Prompter
-from harness.training.records import StepRecord
 from harness.training.streams import arm_order
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from harness.cards import Experiment
 from harness.cards.registration import LossClient
 from harness.checks.throw_away import PromptLengths, RoundTrip, ThrowAwayEvidence, ThrowAwaySteps
+from harness.records import ItemRow, StepRecord
 from harness.tasks.gsm8k import Problem, Task
 from harness.training.evaluate import evaluate
 from harness.training.loop import ArmContext, ArmState, open_arm, run_step
 from harness.training.probes.arms import throw_away_arms
 from harness.training.prompts import Prompter
-from harness.training.records import ItemRow, StepRecord
 
 if TYPE_CHECKING:
     import tinker
