@@ -2,6 +2,9 @@
 
 from typing import NotRequired, TypedDict
 
+CUSTOM_LOSS = "custom/loss"
+"""The metric that holds the loss that this client computed; `loss:sum` is then its surrogate."""
+
 
 class GroupRecord(TypedDict):
     """The rollouts of one prompt in one step, in sampling order (G).

@@ -7,9 +7,8 @@ from harness.cards import Arm, Experiment
 from harness.checks import recomputed
 from harness.checks.lag import executed_lags, expected_lag
 from harness.checks.pilot import Pilot
-from harness.records import StepRecord
-from harness.training.staleness_metrics import clip_bounds
-from harness.training.updates import CUSTOM_LOSS
+from harness.methods.losses import clip_bounds
+from harness.records import CUSTOM_LOSS, StepRecord
 
 Values = list[float]
 
@@ -51,7 +50,7 @@ def metric_errors(experiment: Experiment, pilot: Pilot) -> Values:
     for arm in experiment.arms:
         for record in pilot[arm.name]:
             logged = record["metrics"]
-            expected = recomputed.staleness_figures(record, *clip_bounds(arm))
+            expected = recomputed.staleness_figures(record, *clip_bounds(arm.loss_config))
             names = {name for name in logged if name.startswith(recomputed.PREFIX)}
             if names != set(expected):
                 odd = sorted(names ^ set(expected))

@@ -10,6 +10,7 @@ With p the learner's log-probs, q the behaviour policy's, r = exp(p - q) and A t
 Source: the Tinker documentation's loss page. Masked tokens are those with A = 0.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,9 @@ from harness.methods.arrays import (
 )
 
 CLIP_KEYS = ("clip_low_threshold", "clip_high_threshold")
+CLIP = (0.8, 1.2)
+"""Bounds of the ratio at which clipping is counted for arms whose loss does not clip."""
+
 LOSSES = ("cross_entropy", "importance_sampling", "ppo", "cispo")
 
 
@@ -116,6 +120,14 @@ def clip_active(
     above_T = (advantages_T > 0) & (ratio_T > high)
     below_T = (advantages_T < 0) & (ratio_T < low)
     return np.asarray(above_T | below_T)
+
+
+def clip_bounds(config: Mapping[str, float]) -> tuple[float, float]:
+    """Where clipping is counted: the bounds of a loss that clips, else the usual ones."""
+    if all(key in config for key in CLIP_KEYS):
+        low, high = (config[key] for key in CLIP_KEYS)
+        return low, high
+    return CLIP
 
 
 def _clip_bounds(name: str, config: dict[str, float]) -> tuple[float, float]:

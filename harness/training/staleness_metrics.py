@@ -17,14 +17,11 @@ from harness.cards import Arm
 from harness.errors import RunError
 from harness.methods import clip_mass, staleness
 from harness.methods.clip_mass import Mass
-from harness.methods.losses import CLIP_KEYS
+from harness.methods.losses import clip_bounds
 from harness.records import GroupRecord
 
 if TYPE_CHECKING:
     import tinker
-
-CLIP = (0.8, 1.2)
-"""Bounds of the ratio at which clipping is counted for arms whose loss does not clip."""
 
 LOW_K = ("1", "2")
 """Buckets of success counts that the cards call the low ones."""
@@ -46,7 +43,7 @@ def staleness_metrics(
         RunError: a ratio or a figure is not a finite number.
     """
     batch = sent_batch(groups, data_D)
-    low, high = clip_bounds(arm)
+    low, high = clip_bounds(arm.loss_config)
     ratios = asdict(staleness.ratio_stats(batch))
     del ratios["tokens"]  # it is among the figures of every step
     clipped = staleness.clip_fractions(batch, low, high)
@@ -69,14 +66,6 @@ def staleness_metrics(
                 "that sampler and service returned"
             )
     return {f"staleness/{name}": float(value) for name, value in figures.items()}
-
-
-def clip_bounds(arm: Arm) -> tuple[float, float]:
-    """The bounds of the arm's loss, else the usual ones."""
-    if all(key in arm.loss_config for key in CLIP_KEYS):
-        low, high = (arm.loss_config[key] for key in CLIP_KEYS)
-        return low, high
-    return CLIP
 
 
 def sent_batch(groups: Sequence[GroupRecord], data_D: Sequence[tinker.Datum]) -> staleness.Batch:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 from harness.cards import Arm
 from harness.cards.registration import LossClient
+from harness.records import CUSTOM_LOSS
 
 if TYPE_CHECKING:
     import tinker
     import torch
-
-CUSTOM_LOSS = "custom/loss"
-"""The metric that holds the loss that this client computed; `loss:sum` is then its surrogate."""
 
 
 @dataclass(frozen=True)

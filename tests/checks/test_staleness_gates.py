@@ -15,7 +15,7 @@ from harness.checks.gates import check_gate
 from harness.checks.lag import executed_lags, lag_problems
 from harness.checks.recomputed import loss_and_surrogate, staleness_figures
 from harness.checks.staleness_report import ramp_lines, staleness_lines
-from harness.training.updates import CUSTOM_LOSS
+from harness.records import CUSTOM_LOSS
 
 CARDS = Path(__file__).parents[2] / "experiments" / "cards"
 FRESH, STALE = "maxrl_lag0_seed0", "maxrl_lag4_seed0"

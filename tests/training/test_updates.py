@@ -7,8 +7,9 @@ import tinker
 from service_doubles import GRPO, ScriptedTrainer
 
 from harness.methods import loss_and_gradient
+from harness.records import CUSTOM_LOSS
 from harness.training.probes.arms import loss_datum
-from harness.training.updates import CUSTOM_LOSS, CustomLoss, update
+from harness.training.updates import CustomLoss, update
 
 CLIP = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 ADAM = tinker.AdamParams(learning_rate=0.1, beta1=0.9, beta2=0.95, eps=1e-8)

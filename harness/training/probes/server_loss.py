@@ -17,13 +17,14 @@ from harness.checks.loss_clients import CLIENTS, ClientProbe, NormProbe, compare
 from harness.checks.loss_values import LossValue
 from harness.checks.server_loss import LossEvidence, losses_of
 from harness.errors import RunError
+from harness.records import CUSTOM_LOSS
 from harness.tasks.gsm8k import Task
 from harness.training.fixed_text import forward, output_logprobs, text_tokens
 from harness.training.gradient_probe import reported_norm, still
 from harness.training.probes.arms import loss_datum
 from harness.training.prompts import Prompter
 from harness.training.streams import stream_seed
-from harness.training.updates import CUSTOM_LOSS, update
+from harness.training.updates import update
 
 if TYPE_CHECKING:
     import tinker
