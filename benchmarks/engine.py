@@ -4,19 +4,23 @@
 
 Prints a Markdown table. Every round runs each contestant once, one after the other, and a ratio is
 taken within its round, so that other programs on the machine disturb both sides of it; the table
-shows the median of the rounds and their quartiles. The client is the tinker SDK, in this process:
-what it costs is part of the engine's figures, on the same cores.
+shows the median of the rounds and their quartiles. The engine serves a copy of the model without an
+end-of-text token, so that every sequence has all of its tokens, as in the bare loops. The client is
+the tinker SDK, in this process: what it costs is part of the engine's figures, on the same cores, and
+is measured by itself against a server that has every answer ready.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +41,7 @@ from harness.engine.base_model import read_config, read_weights
 
 ROWS, WIDTH, NEW, RANK = 64, 80, 128, 32
 KEY = "tml-local"
+Answered = tinker.APIFuture[types.SampleResponse]
 ADAM = types.AdamParams(learning_rate=1e-5)
 
 
@@ -47,13 +52,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     load = os.getloadavg()[0]
-    folder = options.model.resolve()
-    with engine(folder) as (url, pid, began):
+    with endless(options.model.resolve()) as folder, engine(folder) as (url, pid, began), \
+            stub() as instant:  # fmt: skip
         service = tinker.ServiceClient(base_url=url, api_key=KEY)
         sampler = service.create_sampling_client(base_model=folder.name)
         _ask(sampler, np.array([5, 6, 7]), 1, 0, new=1).result()
         first_token = time.perf_counter() - began
-        contest = Contest(folder, url, pid)
+        contest = Contest(folder, url, pid, instant)
         contest.run(1)  # warms up
         rounds = contest.run(options.rounds)
     print(table(rounds, first_token))  # noqa: T201 - the table is what this program is for
@@ -61,6 +66,32 @@ def main() -> None:
         f"\n{options.rounds} rounds, {bare.CORES} cores, torch {torch.__version__}; "
         f"load average {load:.1f} before and {os.getloadavg()[0]:.1f} after."
     )
+
+
+@contextmanager
+def endless(model: Path) -> Iterator[Path]:
+    """A copy of a model that knows no token at which a sequence ends."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / model.name
+        shutil.copytree(model, folder, ignore=shutil.ignore_patterns("generation_config.json"))
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": None}))
+        yield folder
+
+
+@contextmanager
+def stub() -> Iterator[str]:
+    """The address of a server that has every answer ready."""
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "benchmarks/stub.py", str(NEW)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
 
 
 @contextmanager
@@ -93,7 +124,7 @@ class Spent:
 class Contest:
     """The contestants; all work on the same prompts and the same batch."""
 
-    def __init__(self, folder: Path, url: str, pid: int) -> None:
+    def __init__(self, folder: Path, url: str, pid: int, instant: str) -> None:
         self._engine = Path(f"/proc/{pid}/stat")
         self.config = read_config(folder)
         self.weights = read_weights(folder, self.config)
@@ -103,6 +134,8 @@ class Contest:
         service = tinker.ServiceClient(base_url=url, api_key=KEY)
         other = tinker.ServiceClient(base_url=url, api_key=KEY)
         self.samplers = [s.create_sampling_client(base_model=folder.name) for s in (service, other)]
+        ready = tinker.ServiceClient(base_url=instant, api_key=KEY)
+        self.instant = ready.create_sampling_client(base_model=folder.name)
         self.training = service.create_lora_training_client(folder.name, rank=RANK, seed=1)
         self.lora_step = bare.LoraStep(self.config, self.weights, RANK)
         self.data = [
@@ -118,14 +151,15 @@ class Contest:
         ]
 
     def run(self, rounds: int) -> dict[str, Spent]:
-        """What each contestant took in each round; for sampling, per 64 rows of 128 tokens."""
+        """What each contestant took in each round."""
         prompts = torch.from_numpy(self.prompts)
         contestants: dict[str, Callable[[], float]] = {
             "bare, one batch": lambda: self.bare(bare.decode, prompts),
             "bare, in parts": lambda: self.bare(bare.decode_in_parts, prompts),
             "1 x 64": self.one_request,
-            "64 x 1": lambda: self.single_requests([self.prompts[0]] * ROWS),
-            "64 prompts": lambda: self.single_requests(list(self.prompts)),
+            "64 x 1": lambda: self.single_requests(self.samplers[0], [self.prompts[0]] * ROWS),
+            "64 prompts": lambda: self.single_requests(self.samplers[0], list(self.prompts)),
+            "client": lambda: self.single_requests(self.instant, [self.prompts[0]] * ROWS),
             "one client": lambda: self.clients(1),
             "two clients": lambda: self.clients(2),
             "lone request": self.lone_request,
@@ -138,6 +172,13 @@ class Contest:
                 before = self._processor_seconds()
                 found[name].seconds.append(act())
                 found[name].processor.append(self._processor_seconds() - before)
+        found["less client"] = Spent(
+            [a - b for a, b in zip(found["64 x 1"].seconds, found["client"].seconds, strict=True)],
+            [
+                a - b
+                for a, b in zip(found["64 x 1"].processor, found["client"].processor, strict=True)
+            ],
+        )
         parts = found["bare, one batch"], found["bare, in parts"]
         found["bare decode"] = Spent(
             [min(pair) for pair in zip(*(p.seconds for p in parts), strict=True)],
@@ -157,21 +198,22 @@ class Contest:
 
     def one_request(self) -> float:
         """64 samples of one prompt in one request."""
-        began = time.perf_counter()
-        found = _ask(self.samplers[0], self.prompts[0], ROWS, 1).result()
-        return _per_full_rows(began, [found])
+        return _answered(ROWS, lambda: [_ask(self.samplers[0], self.prompts[0], ROWS, 1)])
 
-    def single_requests(self, prompts: list[np.ndarray]) -> float:
+    def single_requests(self, sampler: tinker.SamplingClient, prompts: list[np.ndarray]) -> float:
         """One request a prompt, all at once."""
-        began = time.perf_counter()
-        futures = [_ask(self.samplers[0], p, 1, i) for i, p in enumerate(prompts)]
-        return _per_full_rows(began, [f.result() for f in futures])
+        return _answered(
+            len(prompts), lambda: [_ask(sampler, p, 1, i) for i, p in enumerate(prompts)]
+        )
 
     def clients(self, count: int) -> float:
         """128 rows in 32 requests of different prompts, sent by one client or by two at once."""
-        began = time.perf_counter()
-        futures = [_ask(self.samplers[i % count], self.prompts[i], 4, i) for i in range(ROWS // 2)]
-        return _per_full_rows(began, [f.result() for f in futures])
+        return _answered(
+            2 * ROWS,
+            lambda: [
+                _ask(self.samplers[i % count], self.prompts[i], 4, i) for i in range(ROWS // 2)
+            ],
+        )
 
     def lone_request(self) -> float:
         """One token of one prompt while nothing else is served, in seconds."""
@@ -213,6 +255,9 @@ def table(rounds: dict[str, Spent], first_token: float) -> str:
         return f"{count / np.median(rounds[name].seconds):,.0f} tokens/s"
 
     trained = ROWS * (WIDTH + NEW // 2)
+    both = 2 * tokens
+    client = 1e3 * np.median(rounds["client"].seconds)
+    busy = 1e3 * np.median(rounds["client"].processor)
     lone = 1e3 * np.median(rounds["lone request"].seconds)
     bare_row, to_bare = "bare decode", "to bare decoding"
     return "\n".join(
@@ -229,9 +274,11 @@ def table(rounds: dict[str, Spent], first_token: float) -> str:
                 )
             ),
             row("64 requests, time to that of 1 for 64", "64 x 1", "64 x 1", "1 x 64", "<= 1.25"),
-            row("two clients, to one", "two clients", "one client", "two clients", ">= 0.9"),
+            row("the same, less the SDK's time", "64 x 1", "less client", "1 x 64", ""),
+            row("two clients, to one", "two clients", "one client", "two clients", ">= 0.9", both),
             f"| bare LoRA step | {rate('bare step', trained)} | | | |",
             row("the engine's step, to bare", "step", "bare step", "step", ">= 0.85", trained),
+            f"| the SDK alone, 64 requests answered at once | {client:.0f} ms | | {busy:.0f} ms | |",
             f"| a lone request for one token | {lone:.0f} ms | | | |",
             f"| first token after process start | {first_token:.1f} s | | | < 6 s |",
         ]
@@ -240,15 +287,18 @@ def table(rounds: dict[str, Spent], first_token: float) -> str:
 
 def _ask(
     sampler: tinker.SamplingClient, prompt: np.ndarray, samples: int, seed: int, new: int = NEW
-) -> tinker.APIFuture[types.SampleResponse]:
+) -> Answered:
     params = types.SamplingParams(max_tokens=new, seed=seed)
     return sampler.sample(types.ModelInput.from_ints(prompt.tolist()), samples, params)
 
 
-def _per_full_rows(began: float, answers: list[types.SampleResponse]) -> float:
-    """Seconds for as many tokens as 64 full rows have: some rows end early, at a stop token."""
+def _answered(rows: int, ask: Callable[[], Sequence[Answered]]) -> float:
+    """Seconds until all requests are answered, with `NEW` tokens in each of `rows` sequences."""
+    began = time.perf_counter()
+    answers = [future.result() for future in ask()]
     spent = time.perf_counter() - began
-    return spent * ROWS * NEW / sum(len(s.tokens) for a in answers for s in a.sequences)
+    assert sum(len(s.tokens) for a in answers for s in a.sequences) == rows * NEW
+    return spent
 
 
 def _timed(action: Callable[[], object]) -> float:

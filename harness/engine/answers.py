@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from harness.engine.futures import PROTOBUF, Answer
 from harness.engine.protocol import pb
-from harness.engine.sampler import SampleRequest
+from harness.engine.sequences import SampleRequest
 
 
 def forward_backward_answer(

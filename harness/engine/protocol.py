@@ -30,7 +30,7 @@ from harness.engine.fields import (
 )
 from harness.engine.lora import LoraConfig
 from harness.engine.losses import LOSSES
-from harness.engine.sampler import PromptWanted
+from harness.engine.sequences import PromptWanted
 from harness.engine.trainer import AdamParams, Datum
 
 MAX_SAMPLES = 1024

@@ -19,166 +19,21 @@ Log-probs are log-softmax of the raw logits: no temperature, no top-k, no top-p.
 from __future__ import annotations
 
 import math
-import threading
-import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from harness.engine.decoder import (
-    Cache,
-    DecoderConfig,
-    Kept,
-    Rope,
-    Weights,
-    decode_step,
-    full_pass,
-)
+from harness.engine.choosing import choose_tokens
+from harness.engine.decoder import Cache, DecoderConfig, Rope, Weights, decode_step
 from harness.engine.errors import RequestError
-from harness.engine.seeds import stream
-from harness.engine.trainer import padded_length
+from harness.engine.prompts import ROW_STEP, PromptReader
+from harness.engine.sequences import MAX_ROWS, Pool, Sampled
 
-ROW_STEP = 8
-MAX_ROWS = 64
-PREFILL_TOKENS = 4096
 CACHE_STEP = 64
 CACHE_BYTES = 1 << 30
-DRAWS = 256
-QUIET = 0.002
-PATIENCE = 0.01
-
-FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class SamplingParams:
-    """How to choose tokens: temperature 0 is greedy, top_k -1 and top_p 1 exclude nothing."""
-
-    max_tokens: int
-    temperature: float
-    top_k: int
-    top_p: float
-    seed: int
-    stop_ids: frozenset[int]
-    stop_strings: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class PromptWanted:
-    """What to tell about the prompt: its log-probs, and the `top_k` likeliest per position."""
-
-    logprobs: bool
-    top_k: int
-
-
-@dataclass
-class PromptScores:
-    """Per prompt position; the first has no log-prob (NaN) and no candidates."""
-
-    logprobs_N: FloatArray
-    top_ids_N_K: npt.NDArray[np.int32] | None
-    top_logprobs_N_K: FloatArray | None
-
-
-@dataclass
-class Sampled:
-    """One sequence being sampled."""
-
-    request: SampleRequest
-    index: int
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    stopped: bool = False
-    _draws: npt.NDArray[np.float64] | None = None
-    _stream: np.random.Generator | None = None
-
-    def draw(self) -> float:
-        """The uniform number in [0, 1) for the next token."""
-        at = len(self.tokens) % DRAWS
-        if self._stream is None:
-            self._stream = stream("sample", self.request.params.seed, self.index)
-        if self._draws is None or at == 0:
-            self._draws = self._stream.random(DRAWS)
-        return float(self._draws[at])
-
-
-@dataclass
-class SampleRequest:
-    """One request: `num_samples` sequences from one prompt."""
-
-    prompt_N: IntArray
-    params: SamplingParams
-    num_samples: int
-    prompt_wanted: PromptWanted
-    finished: Callable[[SampleRequest], None]
-    sequences: list[Sampled] = field(default_factory=list)
-    prompt_scores: PromptScores | None = None
-    error: Exception | None = None
-    _left: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self.sequences = [Sampled(self, index) for index in range(self.num_samples)]
-        self._left = self.num_samples
-
-    def sequence_done(self) -> None:
-        """Count one finished sequence; its siblings may be on other workers."""
-        with self._lock:
-            self._left -= 1
-            last = self._left == 0
-        if last and self.error is None:
-            self.finished(self)
-
-
-class Pool:
-    """Sequences that wait for a row, all for the same weights; guarded by the scheduler's lock."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[Sampled] = deque()
-        self._first_arrival = self._last_arrival = 0.0
-
-    def add(self, request: SampleRequest) -> None:
-        """Queue a request; its sequences start in order as rows become free."""
-        now = time.monotonic()
-        if not self.waiting:
-            self._first_arrival = now
-        self._last_arrival = now
-        self.waiting.extend(request.sequences)
-
-    @property
-    def patience(self) -> float:
-        """Seconds for which it pays to wait for more requests before starting on these.
-
-        Requests that belong together arrive a millisecond or two apart, and eight rows cost hardly
-        more than one.
-        """
-        if len(self.waiting) >= MAX_ROWS:
-            return 0.0
-        now = time.monotonic()
-        return min(QUIET - (now - self._last_arrival), PATIENCE - (now - self._first_arrival))
-
-    def take(self, room: int) -> list[Sampled]:
-        """At most `room` sequences from the front whose prompts share a padded length."""
-        if not self.waiting or room < 1:
-            return []
-        length = padded_length(len(self.waiting[0].request.prompt_N))
-        room = min(room, max(1, PREFILL_TOKENS // length))
-        group: list[Sampled] = []
-        kept: deque[Sampled] = deque()
-        while self.waiting and len(group) < room:
-            sequence = self.waiting.popleft()
-            same = padded_length(len(sequence.request.prompt_N)) == length
-            (group if same else kept).append(sequence)
-        self.waiting.extendleft(reversed(kept))
-        return group
 
 
 class Batch:
@@ -202,6 +57,7 @@ class Batch:
         self.config, self.weights, self.rope, self.decode = config, weights, rope, decode
         self.pool, self._lock, self._workers = pool, lock, workers
         self.rows: list[Sampled] = []
+        self._reader = PromptReader(config, weights, rope)
         self.cache = cache or Cache(config, ROW_STEP, CACHE_STEP)
         self.cache_is_clean = True
         self._tokens = np.zeros(MAX_ROWS, dtype=np.int64)
@@ -247,37 +103,19 @@ class Batch:
         return max(1, min(MAX_ROWS, CACHE_BYTES // self.config.cache_bytes(self.cache.capacity)))
 
     def _start(self, starting: list[Sampled]) -> None:
-        """Prefill prompts of equal padded length and sample the first token of each sequence."""
+        """Give each sequence a row of the cache holding its prompt, and its first token."""
+        first = len(self.rows)
         self.rows.extend(starting)
-        prompts: dict[bytes, int] = {}
-        for sequence in starting:
-            prompts.setdefault(sequence.request.prompt_N.tobytes(), len(prompts))
-        firsts = {prompts[s.request.prompt_N.tobytes()]: s.request for s in reversed(starting)}
-        requests = [firsts[i] for i in range(len(firsts))]
-        length = padded_length(len(requests[0].prompt_N))
-        self.rope.reserve(length)
-        tokens = np.zeros((len(requests), length), dtype=np.int64)
-        for at, request in enumerate(requests):
-            tokens[at, : len(request.prompt_N)] = request.prompt_N
-        lengths = torch.tensor([len(r.prompt_N) for r in requests])
-        hidden, kept = full_pass(
-            self.config, self.weights, self.rope, torch.from_numpy(tokens), lengths
+        prompts = self._reader.read(starting)
+        self._reserve(
+            len(self.rows),
+            max(len(s.request.prompt_N) + s.request.params.max_tokens for s in starting),
         )
-        logits = self._logits(hidden[torch.arange(len(requests)), lengths - 1])
-        which = torch.tensor([prompts[s.request.prompt_N.tobytes()] for s in starting])
-        self._score_prompts(starting, which.tolist(), hidden)
-        self._place(starting, which.tolist(), kept)
-        self._choose(starting, logits[which], first_row=len(self.rows) - len(starting))
-
-    def _place(self, starting: list[Sampled], which: list[int], kept: Kept) -> None:
-        """Give each starting sequence a row of the cache holding its prompt."""
-        need = max(len(s.request.prompt_N) + s.request.params.max_tokens for s in starting)
-        self._reserve(len(self.rows), need)
-        first = len(self.rows) - len(starting)
-        for row, (sequence, prompt) in enumerate(zip(starting, which, strict=True), first):
-            n = len(sequence.request.prompt_N)
-            self.cache.write_row(row, kept, prompt, n)
-            self._positions[row] = n - 1
+        for row, (sequence, prompt) in enumerate(zip(starting, prompts, strict=True), first):
+            length = len(sequence.request.prompt_N)
+            self.cache.write_row(row, prompt.kept, 0, length)
+            self._positions[row] = length - 1
+        self._choose(starting, torch.stack([p.logits_V for p in prompts]), first)
 
     def _reserve(self, rows: int, length: int) -> None:
         rows, capacity = _up(rows, ROW_STEP), _up(length, CACHE_STEP)
@@ -345,78 +183,6 @@ class Batch:
             self.cache.move_row(last, row, int(self._positions[last]))
         self.rows.pop()
         sequence.request.sequence_done()
-
-    def _logits(self, hidden_M_D: Tensor) -> Tensor:
-        """Logits for M hidden states, padded to the row count that keeps bits equal."""
-        rows = len(hidden_M_D)
-        padded = F.pad(hidden_M_D, (0, 0, 0, _up(rows, ROW_STEP) - rows))
-        return F.linear(padded, self.weights.unembed_V_D)[:rows]
-
-    def _score_prompts(
-        self, starting: list[Sampled], which: list[int], hidden_B_T_D: Tensor
-    ) -> None:
-        for sequence, prompt in zip(starting, which, strict=True):
-            request = sequence.request
-            wanted = request.prompt_wanted
-            if sequence.index == 0 and (wanted.logprobs or wanted.top_k):
-                n = len(request.prompt_N)
-                lp = self._logits(hidden_B_T_D[prompt, : n - 1]).log_softmax(-1)
-                request.prompt_scores = _prompt_scores(lp, request.prompt_N, wanted.top_k)
-
-
-def choose_tokens(logprobs_B_V: Tensor, sequences: Sequence[Sampled]) -> Tensor:
-    """The next token of each sequence, by inversion of its tempered, filtered distribution."""
-    greedy = [s.request.params.temperature == 0 for s in sequences]
-    if all(greedy):
-        return logprobs_B_V.argmax(-1)
-    temperatures = torch.tensor(
-        [
-            1.0 if g else s.request.params.temperature
-            for s, g in zip(sequences, greedy, strict=True)
-        ],
-    )
-    tempered = logprobs_B_V / temperatures[:, None]
-    mass = (tempered - tempered.amax(-1, keepdim=True)).exp()
-    for row, sequence in enumerate(sequences):
-        params = sequence.request.params
-        if params.top_k > 0 or params.top_p < 1:
-            mass[row] = _filtered(mass[row], params.top_k, params.top_p)
-    cumulative = mass.cumsum(-1, dtype=torch.float64)
-    draws = torch.tensor([s.draw() for s in sequences], dtype=torch.float64)
-    drawn = torch.searchsorted(cumulative, (draws * cumulative[:, -1])[:, None], right=True)
-    chosen = drawn[:, 0].clamp_(max=logprobs_B_V.shape[-1] - 1)
-    if any(greedy):
-        chosen = torch.where(torch.tensor(greedy), logprobs_B_V.argmax(-1), chosen)
-    return chosen
-
-
-def _filtered(mass_V: Tensor, top_k: int, top_p: float) -> Tensor:
-    """Zero what is outside the top k, then outside the smallest set that holds `top_p` of it."""
-    order = torch.argsort(mass_V, descending=True, stable=True)
-    ranked = mass_V[order]
-    if top_k > 0:
-        ranked[top_k:] = 0
-    if top_p < 1:
-        before = ranked.cumsum(-1) - ranked
-        ranked[before >= top_p * ranked.sum()] = 0
-        ranked[0] = mass_V[order[0]]
-    return torch.zeros_like(mass_V).scatter_(0, order, ranked)
-
-
-def _prompt_scores(lp_M_V: Tensor, prompt_N: IntArray, top_k: int) -> PromptScores:
-    """Scores of a prompt of N tokens from the N - 1 distributions in front of its tokens."""
-    n = len(prompt_N)
-    logprobs = np.full(n, np.nan, dtype=np.float32)
-    targets = torch.from_numpy(prompt_N[1:])
-    logprobs[1:] = lp_M_V.gather(-1, targets[:, None])[:, 0].numpy()
-    if not top_k:
-        return PromptScores(logprobs, None, None)
-    ids = np.zeros((n, top_k), dtype=np.int32)
-    values = np.full((n, top_k), -99999.0, dtype=np.float32)
-    best = lp_M_V.topk(min(top_k, lp_M_V.shape[-1]), -1)
-    ids[1:, : best.indices.shape[1]] = best.indices.numpy()
-    values[1:, : best.values.shape[1]] = best.values.numpy()
-    return PromptScores(logprobs, ids, values)
 
 
 def _up(value: int, step: int) -> int:

@@ -12,8 +12,8 @@ from harness.engine.futures import Future
 from harness.engine.lora import LoraLayout
 from harness.engine.registry import BaseModel, Registry, SamplingSession
 from harness.engine.requests import Requests, failed
-from harness.engine.sampler import SampleRequest, SamplingParams
 from harness.engine.seeds import derived_seed
+from harness.engine.sequences import SampleRequest, SamplingParams
 from harness.engine.snapshots import MergedCache, Snapshot
 from harness.engine.state import CheckpointPath, StateFolder
 from harness.engine.training import BIG

@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from harness.engine.decoder import Cache, DecoderConfig, Rope
-from harness.engine.sampler import Batch, Pool, SampleRequest
+from harness.engine.sampler import Batch
+from harness.engine.sequences import Pool, SampleRequest
 from harness.engine.snapshots import Snapshot
 
 log = logging.getLogger(__name__)

@@ -9,15 +9,15 @@ import torch
 import torch.nn.functional as F
 
 from harness.engine.base_model import read_config, read_weights
+from harness.engine.choosing import choose_tokens
 from harness.engine.decoder import DecoderConfig, Rope, Weights, full_pass
-from harness.engine.sampler import (
-    Batch,
+from harness.engine.sampler import Batch
+from harness.engine.sequences import (
     Pool,
     PromptWanted,
     Sampled,
     SampleRequest,
     SamplingParams,
-    choose_tokens,
 )
 
 NOTHING = PromptWanted(False, 0)
@@ -108,7 +108,7 @@ def test_a_sequence_does_not_depend_on_its_neighbours(model: Model) -> None:
 def test_waiting_for_company_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lone request waits 2 ms, a trickle 10 ms in all, and a full batch not at all."""
     now = [100.0]
-    monkeypatch.setattr("harness.engine.sampler.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("harness.engine.sequences.time.monotonic", lambda: now[0])
     pool = Pool()
     pool.add(_request(_prompt(0), 0))
     assert pool.patience == pytest.approx(0.002)
