@@ -12,7 +12,6 @@ os.environ["MKL_NUM_THREADS"] = "1"
 
 import argparse
 import asyncio
-import contextlib
 import ctypes
 import logging
 import signal
@@ -21,16 +20,21 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError
 from harness.processes import alive, lease_holders
+
+if TYPE_CHECKING:
+    from harness.engine.service import Service
 
 log = logging.getLogger("harness.engine")
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 KEPT_BYTES = 64 << 20
+
+SILENT_SECONDS = 900.0
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -93,12 +97,13 @@ def _api_key(options: argparse.Namespace) -> str | None:
 
 async def _serve(options: argparse.Namespace, state_folder: Path, key: str | None) -> None:
     import torch
-    import uvicorn
 
-    from harness.engine.app import make_app
+    from harness.engine.app import App
     from harness.engine.base_model import read_config, read_tokenizer, read_weights
     from harness.engine.futures import Futures
+    from harness.engine.http import Server
     from harness.engine.registry import BaseModel
+    from harness.engine.routes import refusal
     from harness.engine.service import Service
     from harness.engine.state import StateFolder
 
@@ -115,39 +120,30 @@ async def _serve(options: argparse.Namespace, state_folder: Path, key: str | Non
         base, state, Futures(loop), read_tokenizer(folder), max(1, options.workers), options.seed
     )
 
-    class Server(uvicorn.Server):
-        """uvicorn without its signal handlers: they would end the process by the signal again."""
-
-        @contextlib.contextmanager
-        def capture_signals(self) -> Generator[None, None, None]:
-            yield
-
-    server = Server(
-        uvicorn.Config(
-            make_app(service, key),
-            log_level="warning",
-            access_log=False,
-            lifespan="on",
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=1,
-            backlog=4096,
-        )
-    )
+    server = Server(App(service, key), lambda message: refusal(400, message).body)
+    ended = asyncio.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(sign, lambda: setattr(server, "should_exit", True))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    while not server.started and not serving.done():
-        await asyncio.sleep(0.005)
+        loop.add_signal_handler(sign, ended.set)
+    await server.start(listener)
+    housekeeping = asyncio.create_task(_housekeeping(service))
     host, port = listener.getsockname()[:2]
     log.info("serving %s, %d workers, state in %s", base.name, options.workers, state.root)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     sys.stdout.write(address + "\n")
     sys.stdout.flush()
     try:
-        await serving
+        await ended.wait()
     finally:
+        housekeeping.cancel()
+        await server.stop()
         service.close()
         log.info("ended")
+
+
+async def _housekeeping(service: Service) -> None:
+    while True:
+        await asyncio.sleep(30)
+        service.registry.forget_silent_sessions(SILENT_SECONDS)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -6,6 +6,7 @@ Lives on the event loop's thread; `settle` may be called from any thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections import OrderedDict
@@ -14,11 +15,12 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from harness.engine.http import JSON
+
 KEEP_SECONDS = 900.0
 KEEP_BYTES = 256 << 20
 ENTRY_BYTES = 2048  # what a future costs beside its answer, roughly
 
-JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 
 
@@ -80,14 +82,15 @@ class Futures:
         """Answer a request, from any thread."""
         self._loop.call_soon_threadsafe(self._settle, future, answer)
 
-    async def wait(self, request_id: str, seconds: float) -> Answer | None:
-        """The answer, or None if there is none within `seconds`. Raises KeyError."""
-        future = self._by_id[request_id]
-        if future.answer is None:
-            try:
-                await asyncio.wait_for(future.answered.wait(), seconds)
-            except TimeoutError:
-                return None
+    def find(self, request_id: str) -> Future | None:
+        """A request that may still be polled."""
+        return self._by_id.get(request_id)
+
+    async def wait(self, future: Future, seconds: float) -> Answer | None:
+        """The answer, or None if there is none within `seconds`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await future.answered.wait()
         return future.answer
 
     def _settle(self, future: Future, answer: Answer) -> None:
