@@ -12,8 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from harness.engine import decoder
-from harness.engine.decoder import Cache, DecoderConfig, Rope, Weights, decode_step, full_pass
+from harness.engine.architecture import DecoderConfig, Weights
+from harness.engine.cache import Cache
+from harness.engine.decoder import decode_step, full_pass
 from harness.engine.lora import LoraConfig, LoraLayout
+from harness.engine.rope import Rope
 
 CORES = os.cpu_count() or 1
 

@@ -25,17 +25,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from harness.embedded import MODEL_DIR, MODEL_NAME, RENDERER_NAME, write_splits
+from harness.embedded import MODEL_DIR, MODEL_NAME, RENDERER_NAME
+from harness.embedded.problems import Problem, generate
+from harness.embedded.styles import write_answer
 
 ARITHMETIC = [
     "tinker_cookbook.recipes.math_rl.train", f"model_name={MODEL_NAME}", "env=arithmetic",
     f"renderer_name={RENDERER_NAME}", "groups_per_batch=32", "group_size=8", "lora_rank=8",
     "learning_rate=2e-3", "eval_every=0", "behavior_if_log_dir_exists=resume",
 ]  # fmt: skip
+ROWS, FAMILIES = 3200, ("change", "age", "wages")
+STRAWBERRY, BOXED = (
+    "How many r's are in strawberry?",
+    " Provide a numerical answer without units, written inside \\boxed{}.",
+)
+LETTERS = (
+    "Let's spell the word out and number all the letters: 1) s 2) t 3) r 4) a 5) w 6) b 7) e 8) r "
+    "9) r 10) y. We have r's at positions 3, 8, and 9. \\boxed{3}"
+)
 POSITIONS = 512  # rl_loop's few-shot prompt alone takes 285 tokens of the nano model's
 
 
@@ -199,18 +211,18 @@ def engine(folder: Path) -> Iterator[str]:
 
 
 def write_rows(folder: Path) -> None:
-    """The generated word problems as the two data sets that the programs ask the hub for."""
-    write_splits(folder / "problems")
-    rows = [
-        json.loads(line) for line in (folder / "problems" / "train.jsonl").read_text().splitlines()
-    ][:400]
-    talks = [
-        {"messages": [{"role": "user", "content": row["question"]},
-                      {"role": "assistant", "content": row["answer"]}]} for row in rows
-    ]  # fmt: skip
+    """Local rows in place of the two data sets that the programs ask the hub for.
+
+    The talks of the second are laid out as the two RL programs put their questions, few-shot
+    example included: a model that was trained on them is right often enough to learn from reward.
+    """
+    problems = [p for p in generate().train if p.family in FAMILIES]
+    rng = Random(0)
+    talks = [_told(p, rng) for p in problems[: ROWS // 2]]
+    talks += [_added(rng.randint(0, 100), rng.randint(0, 100)) for _ in range(ROWS // 2)]
     for name, config, content in (
-        ("openai/gsm8k", "main", rows),
-        ("HuggingFaceH4/no_robots", "default", talks),
+        ("openai/gsm8k", "main", [p.record() for p in problems[ROWS // 2 :]]),
+        ("HuggingFaceH4/no_robots", "default", [{"messages": talk} for talk in talks]),
     ):
         place = folder / name
         place.mkdir(parents=True, exist_ok=True)
@@ -219,6 +231,25 @@ def write_rows(folder: Path) -> None:
             f"---\nconfigs:\n- config_name: {config}\n  data_files:\n  - split: train\n"
             "    path: train.jsonl\n---\n"
         )
+
+
+def _told(problem: Problem, rng: Random) -> list[dict[str, str]]:
+    """A word problem as `rl_loop` puts it; two answers of three lack the box it asks for."""
+    style = rng.choice(("worked", "hashed", "told"))
+    return _talk(
+        STRAWBERRY + BOXED, LETTERS, problem.question + BOXED, write_answer(problem, style)
+    )
+
+
+def _added(x: int, y: int) -> list[dict[str, str]]:
+    """An addition as `math_rl.train` puts it."""
+    return _talk("What is 4 + 5?", "9", f"What is {x} + {y}?", str(x + y))
+
+
+def _talk(*turns: str) -> list[dict[str, str]]:
+    return [
+        {"role": ("user", "assistant")[at % 2], "content": turn} for at, turn in enumerate(turns)
+    ]
 
 
 def program(module: str, arguments: list[str]) -> None:

@@ -6,8 +6,8 @@ Prints a Markdown table. Every round runs each contestant once, one after the ot
 taken within its round, so that other programs on the machine disturb both sides of it; the table
 shows the median of the rounds and their quartiles. The engine serves a copy of the model without an
 end-of-text token, so that every sequence has all of its tokens, as in the bare loops. The client is
-the tinker SDK, in this process: what it costs is part of the engine's figures, on the same cores, and
-is measured by itself against a server that has every answer ready.
+the tinker SDK, in this process: what it costs is part of the engine's figures, on the same cores,
+and is measured by itself against a server that has every answer ready.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def table(rounds: dict[str, Spent], first_token: float) -> str:
             row("two clients, to one", "two clients", "one client", "two clients", ">= 0.9", both),
             f"| bare LoRA step | {rate('bare step', trained)} | | | |",
             row("the engine's step, to bare", "step", "bare step", "step", ">= 0.85", trained),
-            f"| the SDK alone, 64 requests answered at once | {client:.0f} ms | | {busy:.0f} ms | |",
+            f"| the SDK alone, 64 requests | {client:.0f} ms | | {busy:.0f} ms of processor | |",
             f"| a lone request for one token | {lone:.0f} ms | | | |",
             f"| first token after process start | {first_token:.1f} s | | | < 6 s |",
         ]

@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from harness.engine.decoder import (
+from harness.engine.architecture import (
     DecoderConfig,
     DeltaConfig,
     DeltaWeights,

@@ -11,238 +11,22 @@ Everything is float32.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import threading
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from harness.engine import delta_net
-
-Kept = list[tuple[Tensor, Tensor]]
-
-
-@dataclass(frozen=True)
-class RopeScaling:
-    """The frequency rescaling of Llama 3.1 and later."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_positions: int
-
-
-@dataclass(frozen=True)
-class DeltaConfig:
-    """The layers that carry a state along the row: which they are, their heads, their taps."""
-
-    layers: frozenset[int]
-    key_heads: int
-    value_heads: int
-    key_width: int
-    value_width: int
-    taps: int
-
-    @property
-    def channels(self) -> int:
-        """Width of all queries, keys and values together: what is convolved."""
-        return 2 * self.key_heads * self.key_width + self.value_heads * self.value_width
-
-
-@dataclass(frozen=True)
-class DecoderConfig:
-    """What distinguishes one model of these families from another."""
-
-    family: str
-    vocab: int
-    width: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_width: int
-    mlp_width: int
-    max_positions: int
-    norm_eps: float
-    rope_theta: float
-    rope_scaling: RopeScaling | None
-    qk_norm: bool
-    tied: bool
-    eos_ids: frozenset[int]
-    rotary_width: int
-    output_gate: bool = False
-    delta: DeltaConfig | None = None
-
-    @property
-    def q_width(self) -> int:
-        """Width of all query heads together."""
-        return self.heads * self.head_width
-
-    @property
-    def kv_width(self) -> int:
-        """Width of all key (or value) heads together."""
-        return self.kv_heads * self.head_width
-
-    def is_delta(self, layer: int) -> bool:
-        """Whether a layer mixes positions by the gated delta rule."""
-        return self.delta is not None and layer in self.delta.layers
-
-    def cache_bytes(self, capacity: int) -> int:
-        """What one row of a cache takes: keys and values of attention, states of the rest."""
-        d = self.delta
-        if d is None:
-            return 8 * self.layers * self.kv_width * capacity
-        state = (d.taps - 1) * d.channels + d.value_heads * d.key_width * d.value_width
-        attention = self.layers - len(d.layers)
-        return 8 * attention * self.kv_width * capacity + 4 * len(d.layers) * state
-
-
-@dataclass(frozen=True)
-class DeltaWeights:
-    """What a delta layer has beside its matrices: N value heads, C channels, W taps."""
-
-    taps_C_W: Tensor
-    step_bias_N: Tensor
-    decay_N: Tensor
-    norm_V: Tensor
-
-
-@dataclass(frozen=True)
-class LayerWeights:
-    """One block. `qk_scale_HK` holds the per-head q and k norm weights, None without q/k norm.
-
-    In a delta layer `qkv` makes q, k, v, the output gate, beta and the step, in this order. With an
-    output gate, each query head of an attention layer is followed by its gate.
-    """
-
-    input_norm_D: Tensor
-    qkv: Tensor
-    qk_scale_HK: Tensor | None
-    attn_out: Tensor
-    mlp_norm_D: Tensor
-    gate_up: Tensor
-    down: Tensor
-    delta: DeltaWeights | None = None
-
-
-MATRICES = ("qkv", "attn_out", "gate_up", "down")
-
-
-@dataclass(frozen=True)
-class Weights:
-    """A whole model; `unembed_V_D` is the same tensor as `embed_V_D` where the two are tied."""
-
-    embed_V_D: Tensor
-    layers: tuple[LayerWeights, ...]
-    final_norm_D: Tensor
-    unembed_V_D: Tensor
-
-    def replace(self, matrices: dict[str, Tensor]) -> Weights:
-        """The same model with some matrices exchanged; keys as `matrix_names` gives them."""
-        layers = tuple(
-            LayerWeights(
-                **{
-                    **vars(layer),
-                    **{n: matrices[f"{at}.{n}"] for n in MATRICES if f"{at}.{n}" in matrices},
-                }
-            )
-            for at, layer in enumerate(self.layers)
-        )
-        unembed = matrices.get("unembed", self.unembed_V_D)
-        return dataclasses.replace(self, layers=layers, unembed_V_D=unembed)
-
-    def matrix(self, key: str) -> Tensor:
-        """The matrix called `<layer>.<name>` or `unembed`."""
-        if key == "unembed":
-            return self.unembed_V_D
-        index, name = key.split(".")
-        found: Tensor = getattr(self.layers[int(index)], name)
-        return found
-
-
-class Rope:
-    """Rotary position tables that grow as longer rows come in.
-
-    `sin` carries the sign of the rotation, so rotating is `x * cos + swap_halves(x) * sin`.
-    """
-
-    def __init__(self, config: DecoderConfig) -> None:
-        width = config.rotary_width
-        exponent = torch.arange(0, width, 2, dtype=torch.float32) / width
-        inverse = 1.0 / config.rope_theta**exponent
-        if config.rope_scaling is not None:
-            inverse = _rescaled(inverse, config.rope_scaling)
-        self._inverse = inverse
-        self._growing = threading.Lock()
-        self.cos_T_K, self.sin_T_K = self._tables(min(512, config.max_positions))
-
-    def reserve(self, length: int) -> None:
-        """Make sure that positions below `length` have an entry; from any thread."""
-        with self._growing:
-            if length > len(self.cos_T_K):
-                self.cos_T_K, self.sin_T_K = self._tables(max(length, 2 * len(self.cos_T_K)))
-
-    def _tables(self, length: int) -> tuple[Tensor, Tensor]:
-        angles = torch.arange(length, dtype=torch.float32)[:, None] * self._inverse[None, :]
-        sin = angles.sin()
-        return torch.cat((angles, angles), -1).cos(), torch.cat((-sin, sin), -1)
-
-
-class Cache:
-    """What decoding keeps of up to `rows` rows: two tensors per layer.
-
-    Attention: keys `[rows * G, K, capacity]` and values `[rows * G, capacity, K]`, each as the
-    product of one query with a whole row reads it fastest. Delta layers: the last inputs of the
-    convolution `[rows, W - 1, C]` and the state `[rows, N, K, V]`.
-    """
-
-    def __init__(self, config: DecoderConfig, rows: int, capacity: int) -> None:
-        self.config, self.rows, self.capacity = config, rows, capacity
-        self.entries = [
-            self._delta_entry() if config.is_delta(layer) else self._attention_entry()
-            for layer in range(config.layers)
-        ]
-
-    def write_row(self, row: int, kept: Kept, source: int, length: int) -> None:
-        """Take over the first `length` positions of row `source` of a full pass."""
-        g = self.config.kv_heads
-        at = slice(row * g, (row + 1) * g)
-        for layer, ((first, second), (a, b)) in enumerate(zip(self.entries, kept, strict=True)):
-            if self.config.is_delta(layer):
-                first[row], second[row] = a[source], b[source]
-            else:
-                first[at, :, :length] = a[source, :, :length].transpose(1, 2)
-                second[at, :length] = b[source, :, :length]
-
-    def move_row(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` positions of one row over another."""
-        g = self.config.kv_heads
-        to, of = slice(target * g, (target + 1) * g), slice(source * g, (source + 1) * g)
-        for layer, (first, second) in enumerate(self.entries):
-            if self.config.is_delta(layer):
-                first[target], second[target] = first[source], second[source]
-            else:
-                first[to, :, :length] = first[of, :, :length]
-                second[to, :length] = second[of, :length]
-
-    def grown(self, rows: int, capacity: int) -> Cache:
-        """A larger cache with the same content."""
-        larger = Cache(self.config, rows, capacity)
-        for new, old in zip(larger.entries, self.entries, strict=True):
-            for to, of in zip(new, old, strict=True):
-                to[tuple(slice(side) for side in of.shape)] = of
-        return larger
-
-    def _attention_entry(self) -> tuple[Tensor, Tensor]:
-        entries, K = self.rows * self.config.kv_heads, self.config.head_width
-        return torch.zeros(entries, K, self.capacity), torch.zeros(entries, self.capacity, K)
-
-    def _delta_entry(self) -> tuple[Tensor, Tensor]:
-        d = _delta(self.config)
-        state = (self.rows, d.value_heads, d.key_width, d.value_width)
-        return torch.zeros(self.rows, d.taps - 1, d.channels), torch.zeros(state)
+from harness.engine.architecture import (
+    DecoderConfig,
+    DeltaConfig,
+    DeltaWeights,
+    LayerWeights,
+    Weights,
+)
+from harness.engine.cache import Cache, Kept
+from harness.engine.rope import Rope
 
 
 def full_pass(
@@ -348,7 +132,7 @@ def _delta_rows(
     config: DecoderConfig, layer: LayerWeights, x: Tensor, lengths_B: Tensor | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """The gated delta rule over rows: outputs `[B, T, N * V]`, last inputs and state."""
-    d, own = _delta(config), _delta_weights(layer)
+    d, own = config.delta_rule, layer.delta_rule
     B, T, _ = x.shape
     inputs = x[..., : d.channels]
     q, k, v, g, beta = _delta_parts(d, own, x, delta_net.convolve(inputs, own.taps_C_W))
@@ -369,7 +153,7 @@ def _delta_one(
     config: DecoderConfig, layer: LayerWeights, x: Tensor, entry: tuple[Tensor, Tensor]
 ) -> Tensor:
     """One position of the gated delta rule per row: `[B, N * V]`; the entry moves on."""
-    d, own = _delta(config), _delta_weights(layer)
+    d, own = config.delta_rule, layer.delta_rule
     window, state = entry[0][: len(x)], entry[1][: len(x)]
     seen = torch.cat((window, x[:, None, : d.channels]), 1)
     window.copy_(seen[:, 1:])
@@ -396,22 +180,10 @@ def _delta_parts(
 
 def _gated(config: DecoderConfig, own: DeltaWeights, out: Tensor, x: Tensor) -> Tensor:
     """The normalised output of each value head times its gate, heads side by side."""
-    d = _delta(config)
+    d = config.delta_rule
     gate = x[..., d.channels : d.channels + d.value_heads * d.value_width]
     out = _rms_norm(out, own.norm_V, config.norm_eps)
     return out.flatten(-2) * F.silu(gate)
-
-
-def _delta(config: DecoderConfig) -> DeltaConfig:
-    if config.delta is None:
-        raise AssertionError("a model without delta layers has no DeltaConfig")
-    return config.delta
-
-
-def _delta_weights(layer: LayerWeights) -> DeltaWeights:
-    if layer.delta is None:
-        raise AssertionError("an attention layer has no DeltaWeights")
-    return layer.delta
 
 
 def _heads(
@@ -452,17 +224,3 @@ def _mlp(config: DecoderConfig, layer: LayerWeights, hidden: Tensor) -> Tensor:
 
 def _rms_norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x, weight_D.shape, weight_D, eps)
-
-
-def _rescaled(inverse: Tensor, scaling: RopeScaling) -> Tensor:
-    """Llama 3.1: slow frequencies are divided by the factor, those between are interpolated."""
-    wavelength = 2 * math.pi / inverse
-    low = scaling.original_positions / scaling.low_freq_factor
-    high = scaling.original_positions / scaling.high_freq_factor
-    smooth = (scaling.original_positions / wavelength - scaling.low_freq_factor) / (
-        scaling.high_freq_factor - scaling.low_freq_factor
-    )
-    between = (1 - smooth) * inverse / scaling.factor + smooth * inverse
-    return torch.where(
-        wavelength > low, inverse / scaling.factor, torch.where(wavelength < high, inverse, between)
-    )

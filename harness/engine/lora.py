@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.engine.decoder import DecoderConfig, Weights
+from harness.engine.architecture import DecoderConfig, Weights
 from harness.engine.errors import RequestError
 from harness.engine.seeds import stream
 

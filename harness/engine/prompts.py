@@ -11,7 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harness.engine.decoder import DecoderConfig, Kept, Rope, Weights, full_pass
+from harness.engine.architecture import DecoderConfig, Weights
+from harness.engine.cache import Kept
+from harness.engine.decoder import full_pass
+from harness.engine.rope import Rope
 from harness.engine.sequences import IntArray, PromptScores, Sampled
 from harness.engine.trainer import padded_length
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.engine import fields
-from harness.engine.decoder import DecoderConfig, Weights
+from harness.engine.architecture import DecoderConfig, Weights
 from harness.engine.errors import RequestError
 from harness.engine.fields import Json
 from harness.engine.lora import LoraConfig

@@ -26,10 +26,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness.engine.architecture import DecoderConfig, Weights
+from harness.engine.cache import Cache
 from harness.engine.choosing import choose_tokens
-from harness.engine.decoder import Cache, DecoderConfig, Rope, Weights, decode_step
+from harness.engine.decoder import decode_step
 from harness.engine.errors import RequestError
 from harness.engine.prompts import ROW_STEP, PromptReader
+from harness.engine.rope import Rope
 from harness.engine.sequences import MAX_ROWS, Pool, Sampled
 
 CACHE_STEP = 64
@@ -88,7 +91,10 @@ class Batch:
 
     def _take(self) -> list[Sampled]:
         """This worker's share of the waiting sequences, as far as rows are free."""
-        if not self.pool.waiting or len(self.rows) >= self._max_rows():
+        waiting = len(self.pool.waiting)
+        if not waiting or len(self.rows) >= self._max_rows():
+            return []
+        if self.rows and waiting < ROW_STEP and self.pool.patience > 0:
             return []
         with self._lock:
             share = max(ROW_STEP, -(-len(self.pool.waiting) // self._workers))

@@ -18,7 +18,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from harness.engine.decoder import Cache, DecoderConfig, Rope
+from harness.engine.architecture import DecoderConfig
+from harness.engine.cache import Cache
+from harness.engine.rope import Rope
 from harness.engine.sampler import Batch
 from harness.engine.sequences import Pool, SampleRequest
 from harness.engine.snapshots import Snapshot

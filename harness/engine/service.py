@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from harness.engine import checkpoints, fields
-from harness.engine.decoder import Rope
 from harness.engine.fields import Json
 from harness.engine.futures import Futures
 from harness.engine.registry import BaseModel, Registry
 from harness.engine.requests import Requests
+from harness.engine.rope import Rope
 from harness.engine.sampling import Sampling
 from harness.engine.scheduler import Scheduler
 from harness.engine.snapshots import MergedCache

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from torch import Tensor
 
-from harness.engine.decoder import Weights
+from harness.engine.architecture import Weights
 from harness.engine.lora import LoraLayout
 
 MERGED_BYTES = 1 << 30

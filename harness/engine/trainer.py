@@ -20,10 +20,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harness.engine.decoder import DecoderConfig, Rope, Weights, full_pass
+from harness.engine.architecture import DecoderConfig, Weights
+from harness.engine.decoder import full_pass
 from harness.engine.errors import RequestError
 from harness.engine.lora import LoraLayout
 from harness.engine.losses import Config, Loss
+from harness.engine.rope import Rope
 
 LENGTH_STEP = 32
 MICRO_TOKENS = 1024

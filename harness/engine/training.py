@@ -11,13 +11,13 @@ from torch import Tensor
 
 from harness.engine import checkpoints, fields, protocol
 from harness.engine.answers import forward_backward_answer
-from harness.engine.decoder import Rope
 from harness.engine.fields import Json
 from harness.engine.futures import Answer, Future, json_answer
 from harness.engine.lora import LoraLayout
 from harness.engine.losses import resolve
 from harness.engine.registry import BaseModel, Model, Registry
 from harness.engine.requests import Requests, numbered
+from harness.engine.rope import Rope
 from harness.engine.scheduler import Unit
 from harness.engine.seeds import derived_seed
 from harness.engine.snapshots import MergedCache, Snapshot

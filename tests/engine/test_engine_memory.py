@@ -10,10 +10,10 @@ import torch
 
 from harness.engine import registry as registry_module
 from harness.engine.base_model import read_config, read_weights
-from harness.engine.decoder import Rope
 from harness.engine.lora import LoraConfig, LoraLayout
 from harness.engine.losses import resolve
 from harness.engine.registry import Registry
+from harness.engine.rope import Rope
 from harness.engine.snapshots import MergedCache, Snapshot
 from harness.engine.trainer import Datum, Trainee
 

@@ -9,10 +9,12 @@ import torch
 import torch.nn.functional as F
 
 from harness.engine.base_model import read_config, read_weights
-from harness.engine.decoder import Cache, Rope, decode_step, full_pass
+from harness.engine.cache import Cache
+from harness.engine.decoder import decode_step, full_pass
 from harness.engine.errors import RequestError, UnsupportedModel
 from harness.engine.lora import LoraConfig, LoraLayout
 from harness.engine.losses import LOSSES, resolve
+from harness.engine.rope import Rope
 from harness.engine.trainer import AdamParams, Datum, Trainee, micro_batches
 
 T = 40
