@@ -5,7 +5,8 @@
 Each program is the cookbook's, untouched, in a process of its own; it learns of the engine by
 `base_url`. This file adds what a program can't know: the nano model's tokenizer and renderer name,
 and local rows in place of two data sets of the hub (folders named like them, in the working
-directory). Ends with 0 if every program did what it should.
+directory). Each program's function below says what must hold of it; the script ends with 1, and a
+line that says FAILED and why, if it does not.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ from harness.embedded import MODEL_DIR, MODEL_NAME, RENDERER_NAME
 from harness.embedded.problems import Problem, generate
 from harness.embedded.styles import write_answer
 
+RANK, RISE = 32, 0.05
 ARITHMETIC = [
     "tinker_cookbook.recipes.math_rl.train", f"model_name={MODEL_NAME}", "env=arithmetic",
-    f"renderer_name={RENDERER_NAME}", "groups_per_batch=32", "group_size=8", "lora_rank=8",
+    f"renderer_name={RENDERER_NAME}", "groups_per_batch=32", "group_size=8", f"lora_rank={RANK}",
     "learning_rate=2e-3", "eval_every=0", "behavior_if_log_dir_exists=resume",
 ]  # fmt: skip
-ROWS, FAMILIES = 3200, ("change", "age", "wages")
+TALKS, LARGEST = 3200, 5  # answers that can be guessed
 STRAWBERRY, BOXED = (
     "How many r's are in strawberry?",
     " Provide a numerical answer without units, written inside \\boxed{}.",
@@ -64,7 +66,9 @@ class Ground:
         process = self.start(name, *arguments)
         output, _ = process.communicate()
         if process.returncode != 0:
-            raise RuntimeError(f"{name} ended with {process.returncode}:\n{output[-4000:]}")
+            (self.folder / f"{name}.out").write_text(output)
+            last = output.strip().rpartition("\n")[2]
+            raise RuntimeError(f"{name} ended with {process.returncode}: {last}")
         return self.folder / name
 
     def start(self, name: str, module: str, *arguments: str) -> subprocess.Popen[str]:
@@ -79,37 +83,40 @@ class Ground:
         )  # fmt: skip
 
 
-def rl_loop(ground: Ground) -> str:
-    """The minimal RL loop on GSM8K rows: every step logged, a final checkpoint."""
-    log = ground.run(
-        "rl_loop", "tinker_cookbook.recipes.rl_loop", f"model_name={MODEL_NAME}", "batch_size=8",
-        "group_size=4", "lora_rank=8", "max_tokens=48", f"max_steps={ground.steps}", "save_every=1",
-    )  # fmt: skip
-    _expect(_steps(log) == list(range(ground.steps)), f"steps {_steps(log)}")
-    _expect(_checkpoints(log)[-1]["name"] == "final", "no final checkpoint")
-    return f"{ground.steps} steps, mean reward {_mean(log, 'reward/total'):.2f}"
-
-
 def sl_loop(ground: Ground) -> str:
-    """The minimal supervised loop: the loss falls."""
-    log = ground.run(
-        "sl_loop", "tinker_cookbook.recipes.sl_loop", f"model_name={MODEL_NAME}", "batch_size=16",
-        "lora_rank=8", "learning_rate=2e-3", f"max_steps={ground.steps + 3}", "max_length=512",
+    """The minimal supervised loop: the loss of the last tenth is below half of the first's."""
+    losses = _column(_supervised(ground), "train_mean_nll")
+    first, last = _ends(losses, 10)
+    _expect(last < first / 2, f"losses {losses}")
+    return f"loss {first:.3f} to {last:.3f} in {len(losses)} steps"
+
+
+def rl_loop(ground: Ground) -> str:
+    """The minimal RL loop on GSM8K rows, from the supervised loop's end: the reward rises."""
+    log, steps = ground.folder / "rl_loop", 7 * ground.steps
+    log.mkdir()
+    start = {**_checkpoints(_supervised(ground))[-1], "batch": 0}
+    (log / "checkpoints.jsonl").write_text(json.dumps(start) + "\n")
+    ground.run(
+        "rl_loop", "tinker_cookbook.recipes.rl_loop", f"model_name={MODEL_NAME}", "batch_size=8",
+        "group_size=16", f"lora_rank={RANK}", "learning_rate=1e-3", "max_tokens=16",
+        f"max_steps={steps}", "save_every=0",
     )  # fmt: skip
-    losses = _column(log, "train_mean_nll")
-    _expect(losses[-1] < losses[0], f"losses {losses}")
-    return f"loss {losses[0]:.3f} to {losses[-1]:.3f} in {len(losses)} steps"
+    _expect(_steps(log) == list(range(steps)), f"steps {_steps(log)}")
+    learned = [row for row in _metrics(log) if row.get("grad_norm", 0) > 0]
+    _expect(len(learned) > 0.9 * steps, f"{len(learned)} of {steps} steps had a gradient")
+    _expect(_checkpoints(log)[-1]["name"] == "final", "no final checkpoint")
+    return _risen(log, "reward/total")
 
 
 def arithmetic(ground: Ground) -> str:
-    """RL on additions: the mean reward of the last quarter is above that of the first."""
-    steps = 5 * ground.steps
-    log = ground.run("arithmetic", *ARITHMETIC, f"max_steps={steps}", "save_every=0")
-    rewards = _column(log, "env/all/reward/total")
-    quarter = max(1, steps // 4)
-    first, last = (sum(part) / quarter for part in (rewards[:quarter], rewards[-quarter:]))
-    _expect(last > first + 0.02, f"rewards {rewards}")
-    return f"reward {first:.3f} to {last:.3f} in {steps} steps"
+    """RL on additions, from the supervised loop's end: the reward rises."""
+    start = _checkpoints(_supervised(ground))[-1]["state_path"]
+    log = ground.run(
+        "arithmetic", *ARITHMETIC, f"max_steps={5 * ground.steps}", "save_every=0", "max_tokens=12",
+        f"load_checkpoint_path={start}",
+    )  # fmt: skip
+    return _risen(log, "env/all/reward/total")
 
 
 def resumed(ground: Ground) -> str:
@@ -158,12 +165,12 @@ def penalised(ground: Ground) -> str:
 
 
 PROGRAMS: dict[str, Callable[[Ground], str]] = {
-    f.__name__: f for f in (rl_loop, sl_loop, arithmetic, resumed, off_policy, penalised)
+    f.__name__: f for f in (sl_loop, rl_loop, arithmetic, resumed, off_policy, penalised)
 }
 
 
 def main() -> int:
-    """Run the chosen programs one after the other; the number of those that failed."""
+    """Run the chosen programs one after the other; 1 if any of them failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(PROGRAMS), help="names, separated by commas")
     parser.add_argument("--steps", type=int, default=4, help="scales the length of each program")
@@ -180,10 +187,10 @@ def main() -> int:
                     outcome = PROGRAMS[name](Ground(url, folder, options.steps))
                 except (AssertionError, RuntimeError) as error:
                     failed += 1
-                    outcome = f"FAILED: {error}"
+                    outcome = "FAILED: " + " ".join(str(error).split())
                 spent = time.monotonic() - began
                 print(f"{name:12s} {spent:5.0f} s  {outcome}", flush=True)  # noqa: T201 - its report
-    return failed
+    return min(failed, 1)
 
 
 @contextmanager
@@ -216,12 +223,12 @@ def write_rows(folder: Path) -> None:
     The talks of the second are laid out as the two RL programs put their questions, few-shot
     example included: a model that was trained on them is right often enough to learn from reward.
     """
-    problems = [p for p in generate().train if p.family in FAMILIES]
+    problems = [p for p in generate().train if p.gold <= LARGEST]
     rng = Random(0)
-    talks = [_told(p, rng) for p in problems[: ROWS // 2]]
-    talks += [_added(rng.randint(0, 100), rng.randint(0, 100)) for _ in range(ROWS // 2)]
+    talks = [_told(rng.choice(problems[:300]), rng) for _ in range(TALKS // 2)]
+    talks += [_added(rng.randint(0, 100), rng.randint(0, 100)) for _ in range(TALKS // 2)]
     for name, config, content in (
-        ("openai/gsm8k", "main", [p.record() for p in problems[ROWS // 2 :]]),
+        ("openai/gsm8k", "main", [p.record() for p in problems[300:]]),
         ("HuggingFaceH4/no_robots", "default", [{"messages": talk} for talk in talks]),
     ):
         place = folder / name
@@ -234,16 +241,14 @@ def write_rows(folder: Path) -> None:
 
 
 def _told(problem: Problem, rng: Random) -> list[dict[str, str]]:
-    """A word problem as `rl_loop` puts it; two answers of three lack the box it asks for."""
-    style = rng.choice(("worked", "hashed", "told"))
-    return _talk(
-        STRAWBERRY + BOXED, LETTERS, problem.question + BOXED, write_answer(problem, style)
-    )
+    """A word problem as `rl_loop` puts it; half of the answers lack the box that it asks for."""
+    answer = write_answer(problem, rng.choice(("guessed", "told")))
+    return _talk(STRAWBERRY + BOXED, LETTERS, problem.question + BOXED, answer)
 
 
 def _added(x: int, y: int) -> list[dict[str, str]]:
-    """An addition as `math_rl.train` puts it."""
-    return _talk("What is 4 + 5?", "9", f"What is {x} + {y}?", str(x + y))
+    """An addition as `math_rl.train` puts it; the answer is one that the model has words for."""
+    return _talk("What is 4 + 5?", "9", f"What is {x} + {y}?", f"{x}+{y}={x + y}")
 
 
 def _talk(*turns: str) -> list[dict[str, str]]:
@@ -302,6 +307,32 @@ async def _train_penalised(given: dict[str, str]) -> None:
             save_every=0,
         )
     )
+
+
+def _supervised(ground: Ground) -> Path:
+    """The log folder of the supervised loop, run once for all that start from its end."""
+    log = ground.folder / "sl_loop"
+    if not _checkpoints(log):
+        ground.run(
+            "sl_loop", "tinker_cookbook.recipes.sl_loop", f"model_name={MODEL_NAME}",
+            "batch_size=32", f"lora_rank={RANK}", "learning_rate=5e-3", "save_every=0",
+            f"max_steps={25 * ground.steps}", "max_length=512",
+        )  # fmt: skip
+    return log
+
+
+def _risen(log: Path, key: str) -> str:
+    """Says how far a reward rose, from the first quarter of its steps to the last."""
+    rewards = _column(log, key)
+    first, last = _ends(rewards, 4)
+    _expect(last > first + RISE, f"reward {first:.3f} to {last:.3f}: {rewards}")
+    return f"reward {first:.3f} to {last:.3f} in {len(rewards)} steps"
+
+
+def _ends(values: list[float], parts: int) -> tuple[float, float]:
+    """The mean of the first and of the last of so many equal parts."""
+    size = max(1, len(values) // parts)
+    return sum(values[:size]) / size, sum(values[-size:]) / size
 
 
 def _lines(path: Path) -> list[dict]:

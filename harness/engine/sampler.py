@@ -91,10 +91,7 @@ class Batch:
 
     def _take(self) -> list[Sampled]:
         """This worker's share of the waiting sequences, as far as rows are free."""
-        waiting = len(self.pool.waiting)
-        if not waiting or len(self.rows) >= self._max_rows():
-            return []
-        if self.rows and waiting < ROW_STEP and self.pool.patience > 0:
+        if not self.pool.waiting or len(self.rows) >= self._max_rows():
             return []
         with self._lock:
             share = max(ROW_STEP, -(-len(self.pool.waiting) // self._workers))

@@ -17,7 +17,7 @@ MAX_ROWS = 64
 START_TOKENS = 4096
 DRAWS = 256
 QUIET = 0.002
-PATIENCE = 0.03
+PATIENCE = 0.01
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]

@@ -108,7 +108,7 @@ def test_a_sequence_does_not_depend_on_its_neighbours(model: Model) -> None:
 
 
 def test_waiting_for_company_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lone request waits 2 ms, a trickle 30 ms in all, and a full batch not at all."""
+    """A lone request waits 2 ms, a trickle 10 ms in all, and a full batch not at all."""
     now = [100.0]
     monkeypatch.setattr("harness.engine.sequences.time.monotonic", lambda: now[0])
     pool = Pool()
@@ -116,7 +116,7 @@ def test_waiting_for_company_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert pool.patience == pytest.approx(0.002)
     now[0] += 0.0021
     assert pool.patience < 0
-    for _ in range(21):
+    for _ in range(9):
         pool.add(_request(_prompt(0), 0))
         now[0] += 0.0015
     assert pool.patience < 0
