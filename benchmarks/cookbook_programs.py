@@ -39,9 +39,9 @@ RANK, RISE = 32, 0.05
 ARITHMETIC = [
     "tinker_cookbook.recipes.math_rl.train", f"model_name={MODEL_NAME}", "env=arithmetic",
     f"renderer_name={RENDERER_NAME}", "groups_per_batch=32", "group_size=8", f"lora_rank={RANK}",
-    "learning_rate=2e-3", "eval_every=0", "behavior_if_log_dir_exists=resume",
+    "learning_rate=3e-4", "eval_every=0", "behavior_if_log_dir_exists=resume",
 ]  # fmt: skip
-TALKS, LARGEST = 3200, 5  # answers that can be guessed
+TALKS, LARGEST = 3200, 2  # answers that can be guessed
 STRAWBERRY, BOXED = (
     "How many r's are in strawberry?",
     " Provide a numerical answer without units, written inside \\boxed{}.",
@@ -93,13 +93,13 @@ def sl_loop(ground: Ground) -> str:
 
 def rl_loop(ground: Ground) -> str:
     """The minimal RL loop on GSM8K rows, from the supervised loop's end: the reward rises."""
-    log, steps = ground.folder / "rl_loop", 7 * ground.steps
+    log, steps = ground.folder / "rl_loop", 6 * ground.steps
     log.mkdir()
     start = {**_checkpoints(_supervised(ground))[-1], "batch": 0}
     (log / "checkpoints.jsonl").write_text(json.dumps(start) + "\n")
     ground.run(
         "rl_loop", "tinker_cookbook.recipes.rl_loop", f"model_name={MODEL_NAME}", "batch_size=8",
-        "group_size=16", f"lora_rank={RANK}", "learning_rate=1e-3", "max_tokens=16",
+        "group_size=16", f"lora_rank={RANK}", "learning_rate=4e-4", "max_tokens=16",
         f"max_steps={steps}", "save_every=0",
     )  # fmt: skip
     _expect(_steps(log) == list(range(steps)), f"steps {_steps(log)}")
@@ -223,12 +223,12 @@ def write_rows(folder: Path) -> None:
     The talks of the second are laid out as the two RL programs put their questions, few-shot
     example included: a model that was trained on them is right often enough to learn from reward.
     """
-    problems = [p for p in generate().train if p.gold <= LARGEST]
+    problems = [p for p in generate(n_train=16_000).train if p.gold <= LARGEST]
     rng = Random(0)
-    talks = [_told(rng.choice(problems[:300]), rng) for _ in range(TALKS // 2)]
-    talks += [_added(rng.randint(0, 100), rng.randint(0, 100)) for _ in range(TALKS // 2)]
+    talks = [_told(rng.choice(problems[:100]), rng) for _ in range(TALKS // 2)]
+    talks += [_added(rng) for _ in range(TALKS // 2)]
     for name, config, content in (
-        ("openai/gsm8k", "main", [p.record() for p in problems[300:]]),
+        ("openai/gsm8k", "main", [p.record() for p in problems[100:]]),
         ("HuggingFaceH4/no_robots", "default", [{"messages": talk} for talk in talks]),
     ):
         place = folder / name
@@ -246,9 +246,11 @@ def _told(problem: Problem, rng: Random) -> list[dict[str, str]]:
     return _talk(STRAWBERRY + BOXED, LETTERS, problem.question + BOXED, answer)
 
 
-def _added(x: int, y: int) -> list[dict[str, str]]:
-    """An addition as `math_rl.train` puts it; the answer is one that the model has words for."""
-    return _talk("What is 4 + 5?", "9", f"What is {x} + {y}?", f"{x}+{y}={x + y}")
+def _added(rng: Random) -> list[dict[str, str]]:
+    """An addition as `math_rl.train` puts it; half of the answers only turn it round."""
+    x, y = rng.randint(0, 100), rng.randint(0, 100)
+    answer = rng.choice((f"{x}+{y}={x + y}", f"{y}+{x}"))
+    return _talk("What is 4 + 5?", "9", f"What is {x} + {y}?", answer)
 
 
 def _talk(*turns: str) -> list[dict[str, str]]:
