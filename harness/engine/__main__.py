@@ -12,6 +12,7 @@ os.environ["MKL_NUM_THREADS"] = "1"
 
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import logging
 import signal
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,13 +99,12 @@ def _api_key(options: argparse.Namespace) -> str | None:
 
 async def _serve(options: argparse.Namespace, state_folder: Path, key: str | None) -> None:
     import torch
+    import uvicorn
 
-    from harness.engine.app import App
+    from harness.engine.app import make_app
     from harness.engine.base_model import read_config, read_tokenizer, read_weights
     from harness.engine.futures import Futures
-    from harness.engine.http import Server
     from harness.engine.registry import BaseModel
-    from harness.engine.routes import refusal
     from harness.engine.service import Service
     from harness.engine.state import StateFolder
 
@@ -120,11 +121,30 @@ async def _serve(options: argparse.Namespace, state_folder: Path, key: str | Non
         base, state, Futures(loop), read_tokenizer(folder), max(1, options.workers), options.seed
     )
 
-    server = Server(App(service, key), lambda message: refusal(400, message).body)
-    ended = asyncio.Event()
+    class Server(uvicorn.Server):
+        """uvicorn without its signal handlers: they would end the process by the signal again."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Generator[None, None, None]:
+            yield
+
+    server = Server(
+        uvicorn.Config(
+            make_app(service, key),
+            http="httptools",  # a quarter of the time that a parser in Python takes
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_keep_alive=120,  # longer than the SDK's own pool: the client closes first
+            timeout_graceful_shutdown=1,
+            backlog=4096,
+        )
+    )
     for sign in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(sign, ended.set)
-    await server.start(listener)
+        loop.add_signal_handler(sign, lambda: setattr(server, "should_exit", True))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.005)
     housekeeping = asyncio.create_task(_housekeeping(service))
     host, port = listener.getsockname()[:2]
     log.info("serving %s, %d workers, state in %s", base.name, options.workers, state.root)
@@ -132,10 +152,9 @@ async def _serve(options: argparse.Namespace, state_folder: Path, key: str | Non
     sys.stdout.write(address + "\n")
     sys.stdout.flush()
     try:
-        await ended.wait()
+        await serving
     finally:
         housekeeping.cancel()
-        await server.stop()
         service.close()
         log.info("ended")
 

@@ -1,61 +1,62 @@
-"""The application: finds the endpoint of a request, asks for the key, turns errors into answers."""
+"""The application: endpoints behind the key, and errors as answers."""
 
 from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Awaitable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.requests import Request as Incoming
+from starlette.responses import Response
+from starlette.routing import Route
 
 from harness.engine.errors import RequestError
-from harness.engine.http import Malformed, Request, Response, Router
+from harness.engine.http import Handler, Request, TooLarge, whole
 from harness.engine.routes import API, ARCHIVES, Routes, refusal
 from harness.engine.service import Service
 
 log = logging.getLogger(__name__)
 
+ALL = ("GET", "POST", "PUT", "PATCH", "DELETE")
+Endpoint = Callable[[Incoming], Awaitable[Response]]
 
-class App:
-    """Answers requests; with `api_key`, they must carry it as X-API-Key.
+
+def make_app(service: Service, api_key: str | None = None) -> Starlette:
+    """The application; with `api_key`, requests must carry it as X-API-Key.
 
     A refused request gets one line with status 400: 5xx and 409 would make the SDK retry.
     """
+    key = None if api_key is None else api_key.encode()
+    routes = [
+        Route(API + path, _endpoint(handler, key), methods=[method])
+        for method, path, handler in Routes(service).table()
+    ]
+    return Starlette(routes=[*routes, Route("/{path:path}", _endpoint(_unknown, key), methods=ALL)])
 
-    def __init__(self, service: Service, api_key: str | None = None) -> None:
-        self._router = Router(
-            (m, API + path, handler) for m, path, handler in Routes(service).table()
-        )
-        self._key = None if api_key is None else api_key.encode()
 
-    def __call__(self, request: Request) -> Response | Awaitable[Response]:
-        """The answer, or what to await for it."""
-        if self._key is not None and not request.path.startswith(ARCHIVES):
-            sent = request.headers.get("x-api-key", "").encode("latin-1")
-            if not hmac.compare_digest(sent, self._key):
+def _endpoint(handler: Handler, key: bytes | None) -> Endpoint:
+    async def endpoint(incoming: Incoming) -> Response:
+        path = incoming.url.path
+        # the random name in an archive's link is its key
+        if key is not None and not path.startswith(ARCHIVES):
+            sent = incoming.headers.get("x-api-key", "").encode("latin-1")
+            if not hmac.compare_digest(sent, key):
                 return refusal(401, "X-API-Key is missing or wrong")
-        found = self._router.find(request.method, request.path)
-        if found is None:
-            return refusal(404, f"{request.method} {request.path[:200]} is unknown here")
-        handler, params = found
         try:
-            answer = handler(replace(request, params=params) if params else request)
+            answer = handler(await whole(incoming))
+            return answer if isinstance(answer, Response) else await answer
+        except RequestError as error:
+            log.info("%s refused: %s", path, error)
+            return refusal(400, str(error))
+        except TooLarge as error:
+            return refusal(413, str(error))
         except Exception as error:
-            return _refused(request, error)
-        return answer if isinstance(answer, Response) else _awaited(request, answer)
+            log.exception("%s failed", path)
+            return refusal(400, f"{type(error).__name__}: {error}")
+
+    return endpoint
 
 
-async def _awaited(request: Request, answer: Awaitable[Response]) -> Response:
-    try:
-        return await answer
-    except Exception as error:
-        return _refused(request, error)
-
-
-def _refused(request: Request, error: Exception) -> Response:
-    if isinstance(error, RequestError):
-        log.info("%s refused: %s", request.path, error)
-        return refusal(400, str(error))
-    if isinstance(error, Malformed):
-        return refusal(error.status, str(error))
-    log.error("%s failed", request.path, exc_info=error)
-    return refusal(400, f"{type(error).__name__}: {error}")
+def _unknown(request: Request) -> Response:
+    return refusal(404, f"{request.path[:200]} is unknown here, or not by this method")

@@ -7,11 +7,11 @@ import zstandard
 
 from harness.engine import fields
 from harness.engine.errors import RequestError
-from harness.engine.http import MAX_BODY, Malformed, Request
+from harness.engine.http import MAX_BODY, Request, TooLarge
 
 
 def plain_body(request: Request) -> bytes:
-    """The body, decompressed. Raises RequestError, or Malformed beyond MAX_BODY."""
+    """The body, decompressed. Raises RequestError, or TooLarge beyond MAX_BODY."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding == "identity":
         return request.body
@@ -23,7 +23,7 @@ def plain_body(request: Request) -> bytes:
     except zstandard.ZstdError as error:
         raise RequestError(f"the body is not valid zstd ({error})") from None
     if len(raw) > MAX_BODY:
-        raise Malformed(413, f"the body exceeds {MAX_BODY} bytes when decompressed")
+        raise TooLarge(f"the body exceeds {MAX_BODY} bytes when decompressed")
     return raw
 
 

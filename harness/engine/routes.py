@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import orjson
+from starlette.responses import Response
 
 from harness.engine import fields
 from harness.engine.archive import LINK_SECONDS, Links, peft_archive
@@ -15,7 +16,7 @@ from harness.engine.bodies import json_body, plain_body
 from harness.engine.checkpoints import listed
 from harness.engine.errors import RequestError
 from harness.engine.futures import Answer, Future, failure
-from harness.engine.http import Handler, Request, Response
+from harness.engine.http import JSON, Handler, Request
 from harness.engine.service import Service
 from harness.engine.state import CheckpointPath
 
@@ -86,7 +87,7 @@ class Routes:
         body = orjson.dumps(content)
 
         def handler(_: Request) -> Response:
-            return Response(body)
+            return Response(body, media_type=JSON)
 
         return handler
 
@@ -130,7 +131,7 @@ class Routes:
     async def _poll(self, future: Future) -> Response:
         answer = await self._service.futures.wait(future, POLL_SECONDS)
         if answer is None:
-            return Response(orjson.dumps({"queue_state": "active"}), 408)
+            return Response(orjson.dumps({"queue_state": "active"}), 408, media_type=JSON)
         return _answered(answer)
 
     def _create_sampling_session(self, request: Request) -> Response:
@@ -177,7 +178,7 @@ class Routes:
 
     def _delete(self, request: Request) -> Response:
         self._service.state.delete(_path(request))
-        return Response(status=204)
+        return Response(status_code=204)
 
     def _link(self, request: Request) -> Response:
         path = _path(request)
@@ -185,7 +186,7 @@ class Routes:
             raise RequestError(f"{path} can't be downloaded; only stored sampler_weights can")
         link = f"http://{request.headers.get('host', '')}{ARCHIVES}{self._links.make(path)}"
         expires = email.utils.formatdate(time.time() + LINK_SECONDS, usegmt=True)
-        return Response(status=302, headers=(("location", link), ("expires", expires)))
+        return Response(status_code=302, headers={"location": link, "expires": expires})
 
     def _archive(self, request: Request) -> Response:
         path = self._links.find(request.params["link"])
@@ -223,11 +224,11 @@ def _page(request: Request, items: list[T]) -> tuple[list[T], dict[str, int]]:
 def refusal(status: int, message: str) -> Response:
     """A refusal in the shape that the SDK shows."""
     body = {"error": message, "detail": message, "category": "user"}
-    return Response(orjson.dumps(body), status)
+    return Response(orjson.dumps(body), status, media_type=JSON)
 
 
 def _ok(content: object) -> Response:
-    return Response(orjson.dumps(content))
+    return Response(orjson.dumps(content), media_type=JSON)
 
 
 def _pending(future: Future) -> Response:
