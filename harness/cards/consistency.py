@@ -26,6 +26,7 @@ def experiment_problems(experiment: Experiment) -> list[str]:
         *estimator_problems(registration),
         *lag_problems(registration),
         *measured_problems(card, registration),
+        *task_problems(experiment),
     ]
     # arms can be compared once each has a schedule, and looks once there is a rule
     return problems or [
@@ -274,6 +275,27 @@ def measured_problems(card: Card, registration: Registration) -> list[str]:
         problems.append(
             f"evaluation: {evaluation.samples} samples at temperature 0 are all the same; "
             "draw 1, or raise the temperature"
+        )
+    return problems
+
+
+def task_problems(experiment: Experiment) -> list[str]:
+    """The task has its settings, and its data come from where the scale says."""
+    registration, data = experiment.registration, experiment.scale.data
+    search, answer = registration.search, registration.evaluation.answer
+    if (registration.task == "sec_search") != (search is not None):
+        return [f"task {registration.task}: `search` belongs to sec_search, and to it alone"]
+    problems = []
+    if (answer == "curated_set") != (search is not None):
+        problems.append(
+            f"evaluation.answer is {answer}: a curated set is the answer of sec_search, and its "
+            "only one"
+        )
+    if search is not None and (search.world is not None) != (data == "embedded"):
+        problems.append(
+            f"scale {experiment.scale.name} has data {data!r} and "
+            f"{'a' if search.world else 'no'} search.world: a world is generated exactly where the "
+            "scale says embedded; correct one of them"
         )
     return problems
 

@@ -23,13 +23,14 @@ class Scale(Frozen):
 
     `full` is the empty patch. Every change must fall under a pointer in `changes`.
     `claims` says what a verdict at this scale speaks of. `service` says who serves it: the
-    embedded engine, or the service at TINKER_BASE_URL.
+    embedded engine, or the service at TINKER_BASE_URL. `data` says whose: `embedded` is made by
+    the project, `published` is the task's own data set, which for word problems is also `gsm8k`.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
     claims: str
     service: str = Field(pattern=r"^(embedded|remote)$")
-    data: str = Field(pattern=r"^(embedded|gsm8k)$")
+    data: str = Field(pattern=r"^(embedded|gsm8k|published)$")
     changes: list[Change]
     patch: dict[str, JsonValue]
 

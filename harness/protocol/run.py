@@ -37,12 +37,12 @@ from harness.names import BASE
 from harness.protocol import preflights
 from harness.protocol.arms import ArmKeeper
 from harness.protocol.data import experiment_task, refuse_too_few_prompts, train_task
-from harness.protocol.scores import item_score, of_steps, step_mean
+from harness.protocol.scores import item_scores, of_steps, step_mean
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun
 from harness.protocol.tuning import Tuner
 from harness.store import RunStore, produce_all
-from harness.tasks.gsm8k import Task
+from harness.tasks.task import Task
 
 _PROCESS = uuid.uuid4().hex
 
@@ -325,8 +325,7 @@ class CardRun:
             }
 
         def scored(arm: Arm | None) -> dict[str, float]:
-            rows = self._arms.item_rows(arm)
-            return {row["item_id"]: item_score(row, stated.metric) for row in rows}
+            return item_scores(self._arms.item_rows(arm), stated.metric)
 
         base = scored(None)
         by_role = {role: {arm.seed: scored(arm) for arm in found} for role, found in arms.items()}

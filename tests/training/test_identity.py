@@ -34,6 +34,7 @@ TRAINING = {
     "pilot_steps": 1,
     "checkpoint_every": 1,
     "reuse_prompts": True,
+    "drop_constant_groups": True,
 }
 ARM = {
     "name": "renamed",

@@ -47,6 +47,11 @@ class SearchTask:
     sha256s: Mapping[str, str]
     counts: Mapping[str, JsonValue]
 
+    @property
+    def origin(self) -> str:
+        """The source as a report names it."""
+        return self.source.sentence
+
 
 def published_task(raw: Path | None, prepared: Path, selection: Selection) -> SearchTask:
     """The task on the published data set, from a raw folder or HARNESS_SEC_DIR.
