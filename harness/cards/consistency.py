@@ -101,7 +101,7 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
         problems.append("the card states its decision rule; don't register another")
     stated = [*rule.criteria, *registration.supporting]
     problems += [f"criterion {name!r} is named twice" for name in _twice(c.id for c in stated)]
-    if rule.method == POINT_ESTIMATE and rule.combine != "all_must_pass":
+    if rule.method == POINT_ESTIMATE and rule.combine not in ("all_must_pass", "all_must_agree"):
         problems.append(
             f"method {POINT_ESTIMATE} has no p value, which {rule.combine} needs for Holm; "
             "register all_must_pass"
@@ -116,6 +116,11 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
             problems.append(f"criterion {criterion.id}: bounds [{low}, {high}] hold no interval")
         if not any(criterion.weights.values()):
             problems.append(f"criterion {criterion.id}: every weight is 0, so it contrasts nothing")
+        if criterion.next_step is not None and not criterion.premise:
+            problems.append(
+                f"criterion {criterion.id}: next_step is what to do when a premise is not shown, "
+                "and this is no premise; remove it"
+            )
         if not set(criterion.weights) - {BASE}:
             problems.append(f"criterion {criterion.id}: weighs no arm; weigh one")
         unknown = sorted(set(criterion.weights) - roles)

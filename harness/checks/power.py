@@ -47,6 +47,11 @@ def power_report(experiment: Experiment) -> Finding:
             )
         if not isinstance(block, ThresholdPower):
             metrics |= power_metrics(stated.id, block)
+    if rule.combine == "all_must_agree":
+        notes.append(
+            "the criteria must agree, so the chances of one criterion are upper bounds of the "
+            "verdict's: each is multiplied by how often the others say the same"
+        )
     return Finding("power", tuple(problems), tuple(notes), metrics)
 
 
@@ -84,6 +89,7 @@ def criterion_power(
             None if criterion.refuted is None else criterion.refuted[1],
             discordances,
             effect,
+            criterion.refuted_from,
         )
     if registered_method(criterion).by_estimate:
         return None

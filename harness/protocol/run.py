@@ -296,7 +296,8 @@ class CardRun:
         rule = self.experiment.rule
         outcomes = {stated.id: self._decide(stated, look) for stated in rule.criteria}
         premises = {criterion.id for criterion in rule.criteria if criterion.premise}
-        return settled(outcomes, premises, CombineRule(rule.combine))
+        steps = {c.id: c.next_step for c in rule.criteria if c.next_step is not None}
+        return settled(outcomes, premises, CombineRule(rule.combine), steps)
 
     def _decide(self, stated: StatedCriterion, look: int) -> Outcome:
         """One criterion by itself."""
