@@ -151,12 +151,12 @@ class SearchSession(Frozen):
 class SearchSelection(Frozen):
     """What is taken of a raw data set; see `harness.tasks.sec_search.Selection`.
 
-    The card counts the questions.
+    The card counts the questions. Without `background` all chunks are taken.
     """
 
     seed: int
     radius: int = Field(ge=0)
-    background: int | None = Field(ge=0)
+    background: int | None = Field(default=None, ge=0)
 
 
 class SearchWorld(Frozen):

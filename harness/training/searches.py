@@ -16,6 +16,7 @@ from harness.tasks.sec_search.compact_env import CompactRenderer
 from harness.tasks.sec_search.env import SearchEnv, SearchGroupBuilder, Syntax, search_env
 from harness.tasks.sec_search.index import Retriever
 from harness.tasks.sec_search.limits import EpisodeLimits
+from harness.tasks.sec_search.metrics import FIGURES
 from harness.training.completers import Sampling
 from harness.training.prompts import Graded, Prompter
 from harness.training.rollouts import sample_episodes
@@ -80,7 +81,8 @@ class SearchPrompter(Prompter[Query]):
             f"stop={reason}": float(turns[-1].get(f"{STOP_METRIC_PREFIX}{reason}", 0.0))
             for reason in ENDINGS
         }
-        found = {k: float(v) for k, v in turns[-1].items() if not k.startswith(_OF_TURNS)}
+        # the cookbook's environment leaves figures of its own beside these, not in every episode
+        found = {name: float(turns[-1][name]) for name in FIGURES}
         off_format = max(float(turn["turn/off_format"]) for turn in turns)
         return Graded(
             correct=found["f4"] == 1.0,
@@ -108,9 +110,6 @@ class SearchPrompter(Prompter[Query]):
 
     def _env(self, item: Query) -> SearchEnv:
         return search_env(item, self.retriever, self.renderer, self.limits, self.syntax)
-
-
-_OF_TURNS = ("turn/", STOP_METRIC_PREFIX)
 
 
 def episode_row(

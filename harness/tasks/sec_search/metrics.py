@@ -10,6 +10,19 @@ from harness.tasks.sec_search.session import SearchSession
 
 CALLS = ("search", "grep", "read", "curate", "drop", "finish")
 EVALUATED = ("f4", "precision", "recall")
+FIGURES = (
+    *EVALUATED,
+    "curated",
+    "empty",
+    "at_cap",
+    "encountered",
+    "encountered_recall",
+    "errors",
+    "invalid_curations",
+    "turns",
+    *(f"calls/{name}" for name in CALLS),
+)
+"""Names of `episode_metrics`."""
 
 
 @dataclass(frozen=True)
