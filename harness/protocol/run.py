@@ -42,6 +42,7 @@ from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun
 from harness.protocol.tuning import Tuner
 from harness.store import RunStore, produce_all
+from harness.tasks.sec_search.metrics import EVALUATED
 from harness.tasks.task import Task
 
 _PROCESS = uuid.uuid4().hex
@@ -247,6 +248,7 @@ class CardRun:
             for arm in trained:
                 lines.extend(staleness_lines(arm, self._arms.figures(arm)))
         lines.extend(self._beside(trained))
+        lines.extend(self._score_lines(trained))
         lines.extend(self._arms.training_notes(trained))
         return tuple(lines)
 
@@ -345,6 +347,19 @@ class CardRun:
         lines = [line for c in criteria for line in beside.seed_lines(c, by_role, base)]
         for role in by_role.keys() - set(weighed):
             lines += beside.ablation_lines(role, weighed, by_role, self.experiment.rule.alpha)
+        return lines
+
+    def _score_lines(self, trained: Sequence[Arm]) -> list[str]:
+        """The scores of every evaluation, where an item has more than one."""
+        spec, lines = self.experiment.registration.evaluation, list[str]()
+        if spec.answer != "curated_set":
+            return lines
+        best = [f"{name}_best_of_{spec.samples}" for name in EVALUATED if spec.samples > 1]
+        for arm in (None, *trained):
+            rows = self._arms.item_rows(arm)
+            scores = {metric: item_scores(rows, metric) for metric in (*EVALUATED, *best)}
+            name = BASE if arm is None else arm.name
+            lines.append(beside.score_line(name, scores, self.experiment.rule.alpha))
         return lines
 
     def _unit_ids(self, criterion: Criterion) -> Sequence[str]:
