@@ -1,4 +1,4 @@
-"""The nano search agent: what it was taught, in which tokens, and that no experiment has seen it."""
+"""The nano search agent: what it was taught, in which tokens, and on worlds of its own."""
 
 import asyncio
 import json
