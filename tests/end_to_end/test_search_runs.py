@@ -263,7 +263,11 @@ class TestPlantedMistakes:
         )  # fmt: skip
         gates = {gate["metric"]: gate["ok"] for gate in session.verdict["gates"]}
 
-        assert {metric for metric, ok in gates.items() if not ok} == {planted.gate}, session.tail
+        red = {metric for metric, ok in gates.items() if not ok}
+        assert planted.gate in red, session.tail
+        # figures after the drop are of other groups than those whose rewards differ
+        follows = {"logged_metrics_error"} if name == "constant_groups_kept" else set()
+        assert red <= {planted.gate} | follows
         assert session.verdict["verdict"] == "INVALID"
         assert session.exit == 1
         assert {len(stored.arm(session.runs, arm).steps()) for arm in ARMS} == {PILOT}
