@@ -95,7 +95,7 @@ def test_figures_are_told_before_and_after_the_drop(context):
 
 
 def test_a_step_of_nothing_but_equal_rewards_updates_nothing_and_counts(context, service):
-    """No gradient, no optimizer step, the next version saved with the same weights, and recorded."""
+    """No gradient, no optimizer step; the next version is saved with the same weights."""
     service.reply = equal
     dropping = context(lag=1)
     state = train(dropping, 3)
