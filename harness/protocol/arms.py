@@ -239,7 +239,10 @@ class ArmKeeper:
         self._refuse_overspending()
         clock, items = Clock(entry), self.task().test
         name = "base model" if arm is None else arm.name
-        live = LiveLine(self.runs_dir, self.experiment, name, "evaluation", len(items))
+        client, prompter = self.service.client(), self.service.prompter(self.task())
+        spec = self.experiment.registration.evaluation
+        rows_planned = len(items) * (spec.samples if prompter.by_turns else 1)
+        live = LiveLine(self.runs_dir, self.experiment, name, "evaluation", rows_planned)
         done: list[Row] = []
 
         def after_item(row: Row) -> None:
@@ -248,9 +251,6 @@ class ArmKeeper:
                 live.items(done)
                 clock.tick()
                 self._refuse_overspending()
-
-        client, prompter = self.service.client(), self.service.prompter(self.task())
-        spec = self.experiment.registration.evaluation
 
         async def decode() -> list[Row]:
             sampler = await client.create_sampling_client_async(path, base_model)

@@ -16,6 +16,7 @@ from harness.cards import Arm, Experiment, load_experiment, read_clusters
 from harness.cards import Criterion as StatedCriterion
 from harness.cards.registration import LossClient
 from harness.checks import PREFLIGHTS, gates
+from harness.checks.episode_report import episode_lines
 from harness.checks.finding import Finding, GateFinding
 from harness.checks.loss_clients import chosen_client
 from harness.checks.server_loss import LossEvidence
@@ -247,6 +248,7 @@ class CardRun:
         if self.experiment.lagged:
             for arm in trained:
                 lines.extend(staleness_lines(arm, self._arms.figures(arm)))
+                lines.extend(episode_lines(arm, self._arms.figures(arm)))
         lines.extend(self._beside(trained))
         lines.extend(self._score_lines(trained))
         lines.extend(self._arms.training_notes(trained))
