@@ -10,7 +10,7 @@ from harness.cards.card import Card, GateCheck
 from harness.cards.experiment import Change, Experiment
 from harness.cards.merge import changed_pointers
 from harness.cards.registration import ESTIMATOR_SETTINGS, Registration
-from harness.names import BASE, POINT_ESTIMATE
+from harness.names import BASE, POINT_ESTIMATE, POINT_THRESHOLDS
 
 
 def experiment_problems(experiment: Experiment) -> list[str]:
@@ -106,6 +106,13 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
             f"method {POINT_ESTIMATE} has no p value, which {rule.combine} needs for Holm; "
             "register all_must_pass"
         )
+    for criterion in rule.criteria if rule.combine == "all_must_agree" else ():
+        by_thresholds = (criterion.method or rule.method) == POINT_THRESHOLDS
+        if by_thresholds and not criterion.premise and criterion.refuted is None:
+            problems.append(
+                f"criterion {criterion.id}: nothing refutes it, and all criteria must agree, so "
+                "the experiment can't be refuted; register what refutes"
+            )
     roles = {arm.role for arm in registration.arms}
     if BASE in roles:
         problems.append(f"role {BASE!r} is the untrained base model's; give the arm another")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness import cards
+from harness.cards.consistency import rule_problems
 from harness.decisions import Criterion, can_come_out_both_ways
 from harness.embedded import SEARCH_MODEL_DIR, SEARCH_MODEL_NAME
 from harness.errors import DataError
@@ -96,3 +97,25 @@ def test_the_full_scale_names_the_published_data_and_no_other(tmp_path, monkeypa
         with pytest.raises(DataError, match="point HARNESS_SEC_DIR at a folder of") as caught:
             published_task(None, tmp_path / "prepared", selection)
         assert "\n" not in str(caught.value)
+
+
+def test_criteria_that_must_agree_need_something_that_refutes_each():
+    """Without it the experiment could never be REFUTED; and only a premise has a next step."""
+    experiment = cards.load_experiment(CARD, "full")
+    rule = experiment.registration.decision_rule
+
+    def problems(**changes):
+        criteria = [
+            each if each.premise else each.model_copy(update=changes) for each in rule.criteria
+        ]
+        bent = rule.model_copy(update={"criteria": criteria})
+        registration = experiment.registration.model_copy(update={"decision_rule": bent})
+        return rule_problems(experiment.card, registration)
+
+    assert problems() == []
+    assert [p.partition(":")[0] for p in problems(refuted=None)] == [
+        "criterion clip_mass_ratio",
+        "criterion f4_drop_difference",
+    ]
+    assert all("is no premise" in p for p in problems(next_step="again"))
+    assert len(problems(next_step="again")) == 2
