@@ -145,7 +145,7 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
     sampled = time.perf_counter()
 
     estimate, batch = estimated(context, step, prompts, groups)
-    probed = await probe_gradient(context, state, batch.trained)
+    probed = await probe_gradient(context, state, batch.data_D)
     unsent = await forward(state.client, batch.dropped_rows())
     done = None
     if batch.trained:
@@ -225,7 +225,7 @@ async def probe_gradient(
     )
     _, fresh = estimated(context, step, prompts, groups)
     return await gradient_cosine(
-        where, state.probe, context.arm, context.loss_client, data_D, fresh.trained
+        where, state.probe, context.arm, context.loss_client, data_D, fresh.data_D
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tinker_cookbook.rl.types import STOP_METRIC_PREFIX, StopReason
@@ -94,8 +94,9 @@ class SearchPrompter(Prompter[Query]):
         self, sampler: tinker.SamplingClient, spec: EvaluationSpec, item: Query
     ) -> list[Row]:
         """A row a draw; draws of an item are sampled at the same time."""
+        limits = replace(self.limits, max_generation_tokens=spec.max_tokens)
         group = await sample_episodes(
-            self.group(item, spec.samples),
+            replace(self, limits=limits).group(item, spec.samples),
             Sampling(sampler, spec.max_tokens, spec.temperature, self.stop),
             stream_seed(0, "evaluation", item.id),
             f"evaluation: item {item.id}",

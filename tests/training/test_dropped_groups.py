@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 from service_doubles import GRPO, STEPS, arm_context, small_experiment
 
+from harness.cards.registration import GradientProbe
 from harness.errors import BudgetExceeded
 from harness.training.loop import train_until
 
@@ -149,3 +150,19 @@ def test_without_the_setting_nothing_is_dropped_or_told(context, service):
     for record in stored(plain):
         assert all("dropped" not in group for group in record["groups"])
         assert not [n for n in record["metrics"] if n.startswith("kept/") or n == "updated"]
+
+
+def test_a_gradient_probe_does_not_depend_on_the_drop(context):
+    """Groups of equal rewards have no gradient: with them or without, the cosine is the same."""
+    probe = GradientProbe(groups=2, every=1)
+    probed = []
+    for drop in (True, False):
+        built = context(drop=drop, folder=f"drop-{drop}")
+        registration = built.registration.model_copy(update={"gradient_probe": probe})
+        probing = dataclasses.replace(built, registration=registration)
+        train(probing, 1)
+        (record,) = stored(probing)
+        probed.append({k: v for k, v in record["metrics"].items() if k.startswith("probe/")})
+
+    assert probed[0] == probed[1]
+    assert probed[0]
