@@ -23,7 +23,7 @@ def item_scores(rows: Sequence[Row], metric: str) -> dict[str, float]:
 
     Raises:
         StatisticsError: an item has fewer samples or draws than the metric needs.
-        RunError: its rows have no score of that name.
+        RunError: its rows have no score of that name, or items have other draws than their like.
     """
     scores: dict[str, float] = {}
     draws: dict[str, list[EpisodeRow]] = {}
@@ -32,6 +32,12 @@ def item_scores(rows: Sequence[Row], metric: str) -> dict[str, float]:
             scores[row["item_id"]] = item_score(row, metric)
         else:
             draws.setdefault(row["item_id"], []).append(row)
+    numbers = {tuple(row["draw"] for row in of) for of in draws.values()}
+    if len(numbers) > 1:
+        raise RunError(
+            f"items have the draws {sorted(numbers)}; a missing draw is not a smaller mean, so run "
+            "again with --retrain"
+        )
     return scores | {item: drawn_score(of, metric) for item, of in draws.items()}
 
 

@@ -105,3 +105,17 @@ def test_a_score_that_episodes_do_not_have_is_an_error():
         item_scores(rows, "f3")
     with pytest.raises(StatisticsError, match="best of 2"):
         item_scores(rows, "f4_best_of_2")
+
+
+def test_a_missing_draw_is_not_a_smaller_mean():
+    """All items have the same draws, or there is no score."""
+    rows = [*draws("a", f4=[0.2, 0.6]), *draws("b", f4=[0.5])]
+    with pytest.raises(RunError, match=r"items have the draws \[\(0,\), \(0, 1\)\]"):
+        item_scores(rows, "f4")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_score_that_is_no_number_is_an_error(value):
+    """It is not averaged away."""
+    with pytest.raises(StatisticsError, match="values are finite"):
+        item_scores(draws("a", f4=[0.2, value]), "f4")
