@@ -5,3 +5,6 @@ BASE = "base"
 
 POINT_ESTIMATE = "point_estimate"
 """The one decision method without an interval."""
+
+POINT_THRESHOLDS = "point_thresholds"
+"""The decision method that validates and refutes by thresholds on the estimate."""

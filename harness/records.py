@@ -1,6 +1,6 @@
 """What a step and an evaluation leave behind, as it is stored."""
 
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, final
 
 CUSTOM_LOSS = "custom/loss"
 """The metric that holds the loss that this client computed; `loss:sum` is then its surrogate."""
@@ -13,6 +13,11 @@ class GroupRecord(TypedDict):
     asked for, `tokens_G_T` and `logprobs_G_T` the action tokens with the sampler's log-probs,
     `learner_logprobs_G_T` those of the weights that were updated, `advantages_G` what the datums
     carried.
+
+    Of episodes of several turns, the action tokens of all turns stand one after another:
+    `turn_lengths_G_K` has how many each turn sampled, and `episodes_G` figures of each episode by
+    name. Turn k of rollout g was sampled with the seed stream of (`seed`, g, k). `dropped` says,
+    where groups of equal rewards are dropped, whether this one was left out of the update.
     """
 
     prompt: int
@@ -26,6 +31,9 @@ class GroupRecord(TypedDict):
     tokens_G_T: list[list[int]]
     logprobs_G_T: list[list[float]]
     learner_logprobs_G_T: list[list[float]]
+    turn_lengths_G_K: NotRequired[list[list[int]]]
+    episodes_G: NotRequired[list[dict[str, float]]]
+    dropped: NotRequired[bool]
 
 
 class KernelRecord(TypedDict):
@@ -81,6 +89,7 @@ class Checkpoint(TypedDict):
     snapshots: dict[str, str]
 
 
+@final
 class ItemRow(TypedDict):
     """One evaluated item. `answer` is None if the response holds no number.
 
@@ -96,3 +105,22 @@ class ItemRow(TypedDict):
     n_tokens: int
     stop: str
     correct_S: NotRequired[list[bool]]
+
+
+@final
+class EpisodeRow(TypedDict):
+    """One draw of one evaluated item whose answer takes an episode; draws are counted from 0.
+
+    `scores` has the episode's figures by name, `n_tokens` counts its action tokens, and `stop` says
+    why it ended.
+    """
+
+    item_id: str
+    draw: int
+    stop: str
+    n_tokens: int
+    scores: dict[str, float]
+
+
+Row = ItemRow | EpisodeRow
+"""What an evaluation stores."""

@@ -100,10 +100,14 @@ class ActivationGate(Frozen):
 
 
 class Threshold(Frozen):
-    """The contrast that refutes a criterion where it lies below `margin`."""
+    """The contrast that refutes a criterion where it lies below `margin` and not below `least`.
+
+    Without `least` all that lies below the margin refutes.
+    """
 
     weights: dict[str, float]
     margin: float
+    least: float | None = None
 
 
 class SeedRange(Frozen):
@@ -121,8 +125,8 @@ class Criterion(Frozen):
     """One contrast of a metric between roles, and the margin that it has to clear.
 
     The role `base` is the untrained base model. A `premise` that is not shown makes the comparison
-    not count: INCONCLUSIVE, whatever the others say. An estimate above `win` is reported as a win
-    and changes no verdict.
+    not count: INCONCLUSIVE, whatever the others say, and the sentence names its `next_step`. An
+    estimate above `win` is reported as a win and changes no verdict.
     Where a criterion names its own method, unit or seeds, they replace the rule's. `steps`, first
     and last included and counted from 0, say of which steps a metric is averaged to one number a
     seed. `refuted` and `seed_range` belong to the methods that compare the estimate itself.
@@ -134,6 +138,7 @@ class Criterion(Frozen):
     bounds: tuple[float, float]
     margin: float
     premise: bool = False
+    next_step: str | None = None
     win: float | None = None
     method: str | None = None
     unit: str | None = None
@@ -181,9 +186,9 @@ class DecisionRule(Frozen):
     order_key: str | None = None
     log_events: int | None = None
     clusters: ClusterFile | None = None
-    combine: Literal["all_must_pass", "all_must_pass_holm_refuted", "any_may_pass"] = (
-        "all_must_pass"
-    )
+    combine: Literal[
+        "all_must_pass", "all_must_pass_holm_refuted", "any_may_pass", "all_must_agree"
+    ] = "all_must_pass"
     second_look: SecondLook | None = None
 
 

@@ -10,7 +10,7 @@ from harness.cards.card import Card, GateCheck
 from harness.cards.experiment import Change, Experiment
 from harness.cards.merge import changed_pointers
 from harness.cards.registration import ESTIMATOR_SETTINGS, Registration
-from harness.names import BASE, POINT_ESTIMATE
+from harness.names import BASE, POINT_ESTIMATE, POINT_THRESHOLDS
 
 
 def experiment_problems(experiment: Experiment) -> list[str]:
@@ -26,6 +26,7 @@ def experiment_problems(experiment: Experiment) -> list[str]:
         *estimator_problems(registration),
         *lag_problems(registration),
         *measured_problems(card, registration),
+        *task_problems(experiment),
     ]
     # arms can be compared once each has a schedule, and looks once there is a rule
     return problems or [
@@ -100,11 +101,18 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
         problems.append("the card states its decision rule; don't register another")
     stated = [*rule.criteria, *registration.supporting]
     problems += [f"criterion {name!r} is named twice" for name in _twice(c.id for c in stated)]
-    if rule.method == POINT_ESTIMATE and rule.combine != "all_must_pass":
+    if rule.method == POINT_ESTIMATE and rule.combine not in ("all_must_pass", "all_must_agree"):
         problems.append(
             f"method {POINT_ESTIMATE} has no p value, which {rule.combine} needs for Holm; "
             "register all_must_pass"
         )
+    for criterion in rule.criteria if rule.combine == "all_must_agree" else ():
+        by_thresholds = (criterion.method or rule.method) == POINT_THRESHOLDS
+        if by_thresholds and not criterion.premise and criterion.refuted is None:
+            problems.append(
+                f"criterion {criterion.id}: nothing refutes it, and all criteria must agree, so "
+                "the experiment can't be refuted; register what refutes"
+            )
     roles = {arm.role for arm in registration.arms}
     if BASE in roles:
         problems.append(f"role {BASE!r} is the untrained base model's; give the arm another")
@@ -115,6 +123,11 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
             problems.append(f"criterion {criterion.id}: bounds [{low}, {high}] hold no interval")
         if not any(criterion.weights.values()):
             problems.append(f"criterion {criterion.id}: every weight is 0, so it contrasts nothing")
+        if criterion.next_step is not None and not criterion.premise:
+            problems.append(
+                f"criterion {criterion.id}: next_step is what to do when a premise is not shown, "
+                "and this is no premise; remove it"
+            )
         if not set(criterion.weights) - {BASE}:
             problems.append(f"criterion {criterion.id}: weighs no arm; weigh one")
         unknown = sorted(set(criterion.weights) - roles)
@@ -274,6 +287,27 @@ def measured_problems(card: Card, registration: Registration) -> list[str]:
         problems.append(
             f"evaluation: {evaluation.samples} samples at temperature 0 are all the same; "
             "draw 1, or raise the temperature"
+        )
+    return problems
+
+
+def task_problems(experiment: Experiment) -> list[str]:
+    """The task has its settings, and its data come from where the scale says."""
+    registration, data = experiment.registration, experiment.scale.data
+    search, answer = registration.search, registration.evaluation.answer
+    if (registration.task == "sec_search") != (search is not None):
+        return [f"task {registration.task}: `search` belongs to sec_search, and to it alone"]
+    problems = []
+    if (answer == "curated_set") != (search is not None):
+        problems.append(
+            f"evaluation.answer is {answer}: a curated set is the answer of sec_search, and its "
+            "only one"
+        )
+    if search is not None and (search.world is not None) != (data == "embedded"):
+        problems.append(
+            f"scale {experiment.scale.name} has data {data!r} and "
+            f"{'a' if search.world else 'no'} search.world: a world is generated exactly where the "
+            "scale says embedded; correct one of them"
         )
     return problems
 

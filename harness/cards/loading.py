@@ -22,7 +22,7 @@ FULL = Scale(
     name="full",
     claims="the card as registered",
     service="remote",
-    data="gsm8k",
+    data="published",
     changes=[],
     patch={},
 )

@@ -105,7 +105,9 @@ class TrainingSpec(Frozen):
     """What every arm shares while it trains.
 
     `reuse_prompts` lets an arm that has consumed the train split draw it again, in a new order;
-    without it the arm needs as many prompts as it consumes.
+    without it the arm needs as many prompts as it consumes. `max_tokens` is of one reply.
+    `drop_constant_groups` leaves groups whose rewards are all equal out of the update; a step of
+    nothing but such groups updates nothing, and counts.
     """
 
     renderer: str
@@ -121,15 +123,66 @@ class TrainingSpec(Frozen):
     pilot_steps: int = Field(gt=0)
     checkpoint_every: int = Field(gt=0)
     reuse_prompts: bool = False
+    drop_constant_groups: bool = False
 
 
 class EvaluationSpec(Frozen):
-    """How the final policy is evaluated: `samples` responses an item, one if it is greedy."""
+    """How the final policy is evaluated: `samples` responses an item, one if it is greedy.
+
+    `answer` is what is graded: a number of the response, or the set that a search has curated.
+    """
 
     max_tokens: int = Field(gt=0)
     temperature: float = Field(ge=0)
-    answer: Literal["final_number", "boxed"]
+    answer: Literal["final_number", "boxed", "curated_set"]
     samples: int = Field(default=1, gt=0)
+
+
+class SearchSession(Frozen):
+    """Bounds of a search session's answers; see `harness.tasks.sec_search.SessionLimits`."""
+
+    default_k: int = Field(gt=0)
+    max_k: int = Field(gt=0)
+    snippet_chars: int = Field(gt=0)
+    read_chars: int = Field(gt=0)
+    max_curated: int = Field(gt=0)
+
+
+class SearchSelection(Frozen):
+    """What is taken of a raw data set; see `harness.tasks.sec_search.Selection`.
+
+    The card counts the questions. Without `background` all chunks are taken.
+    """
+
+    seed: int
+    radius: int = Field(ge=0)
+    background: int | None = Field(default=None, ge=0)
+
+
+class SearchWorld(Frozen):
+    """A generated corpus; see `harness.tasks.sec_search.World`."""
+
+    seed: int
+    companies: int = Field(ge=4)
+    chunks_per_company: int = Field(ge=60)
+    lexical_overlap: float = Field(ge=0, le=1)
+    sentences: tuple[int, int]
+
+
+class SearchSpec(Frozen):
+    """The search agent's task: how calls are written, what an episode may use, and the corpus.
+
+    A whole trajectory has `max_seq_len` tokens of the card, and a turn is sampled only if
+    `max_tokens` of a reply still fit. A broken reply ends the episode: the curated set is graded,
+    or the reward is the floor. `world` is given exactly if a scale generates its data.
+    """
+
+    syntax: Literal["json", "compact"]
+    max_turns: int = Field(gt=0)
+    broken_reply: Literal["graded", "floor"]
+    session: SearchSession
+    selection: SearchSelection
+    world: SearchWorld | None = None
 
 
 class GradientProbe(Frozen):
@@ -167,10 +220,15 @@ class Tuning(Frozen):
 
 
 class DataPins(Frozen):
-    """sha256 of the data files, or null where the file is made by the run itself."""
+    """sha256 of the data: of both splits, and of the corpus of a task that searches one.
 
-    train_sha256: str
-    test_sha256: str
+    null where the data could not be had when the experiment was registered: a run then refuses what
+    it finds, and says which hashes a scale has to pin.
+    """
+
+    train_sha256: str | None
+    test_sha256: str | None
+    corpus_sha256: str | None = None
 
 
 class PowerSpec(Frozen):
@@ -233,13 +291,14 @@ class Acceptance(Frozen):
 class Registration(Frozen):
     """Everything that the card leaves to be said before the run.
 
-    `supporting` criteria are computed and shown; they never make a verdict.
+    `supporting` criteria are computed and shown; they never make a verdict. `search` belongs to
+    the task sec_search.
     """
 
     version: Literal[1]
     card: str
     card_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    task: Literal["gsm8k"]
+    task: Literal["gsm8k", "sec_search"]
     pins: Pins
     data: DataPins
     arms: list[ArmSpec] = Field(min_length=2)
@@ -256,3 +315,4 @@ class Registration(Frozen):
     tuning: Tuning | None = None
     gradient_probe: GradientProbe | None = None
     supporting: list[Criterion] = Field(default_factory=list)
+    search: SearchSpec | None = None

@@ -18,7 +18,8 @@ class AuditEvidence(Evidence):
     share a run of `ngram` words with any train item. `labels_checked` labels, all of both splits,
     gave `label_errors`, as (id, reason); `label_notes` counts oddities that a careful reader
     accepts. `sampled` has the ids, by split, to which the card's bound applies. `sha256s` has the
-    data files' hashes by split.
+    data files' hashes by split. Labels were read against `read_against`; `origin` says where the
+    data come from, if the hashes do not say it all.
     """
 
     n_train: int
@@ -32,6 +33,8 @@ class AuditEvidence(Evidence):
     labels_checked: int
     label_errors: list[tuple[str, str]]
     label_notes: int
+    read_against: str = "their worked solutions"
+    origin: str | None = None
 
 
 def check(evidence: AuditEvidence, experiment: Experiment) -> Finding:
@@ -39,11 +42,12 @@ def check(evidence: AuditEvidence, experiment: Experiment) -> Finding:
     audit = experiment.card.generation_audit
     problems = [*file_problems(evidence, experiment)]
     notes = [
+        *([] if evidence.origin is None else [f"data: {evidence.origin}"]),
         f"{evidence.n_train} train and {evidence.n_test} test items: {len(evidence.overlaps)} "
         "questions in both, compared as words without case and punctuation",
         f"{evidence.shared_ngrams} test items share a run of {evidence.ngram} words with a train "
         f"item, reported only ({evidence.too_short} are shorter than that)",
-        f"{evidence.labels_checked} labels read against their worked solutions: "
+        f"{evidence.labels_checked} labels read against {evidence.read_against}: "
         f"{len(evidence.label_errors)} errors{_shown(evidence.label_errors)}, "
         f"{evidence.label_notes} oddities",
     ]
@@ -73,8 +77,9 @@ def file_problems(evidence: AuditEvidence, experiment: Experiment) -> list[str]:
     ):
         found = evidence.sha256s.get(split, "none")
         if found != sha256:
+            pinned_to = "nothing" if sha256 is None else sha256[:12]
             problems.append(
-                f"{split}: sha256 {found[:12]}, pinned is {sha256[:12]}; use the pinned data file"
+                f"{split}: sha256 {found[:12]}, pinned is {pinned_to}; use the pinned data file"
             )
         if count != expected:
             problems.append(

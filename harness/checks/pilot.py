@@ -59,6 +59,13 @@ def _step_problems(arm: Arm, record: StepRecord) -> list[str]:
                 f"{where}, prompt {group['prompt']}: {group['requested']} rollouts requested, "
                 f"{counts} recorded; every requested rollout must be graded and trained on"
             )
+        lengths = group.get("turn_lengths_G_K", [])
+        for g, (turns_K, tokens_T) in enumerate(zip(lengths, group["tokens_G_T"], strict=False)):
+            if sum(turns_K) != len(tokens_T):
+                problems.append(
+                    f"{where}, prompt {group['prompt']}, rollout {g}: turns of {turns_K} tokens "
+                    f"are recorded, {len(tokens_T)} tokens in all; record what was sampled"
+                )
         for name, values in (("reward", group["rewards_G"]), ("advantage", group["advantages_G"])):
             bad = [value for value in values if not math.isfinite(value)]
             if bad:

@@ -8,13 +8,12 @@ from harness.decisions import Criterion, Unit, can_come_out_both_ways
 from harness.decisions.methods import registered_method
 from harness.decisions.tables import takes_tables
 from harness.errors import HarnessError
+from harness.names import POINT_THRESHOLDS
 from harness.statistics.power import PowerBlock, power_block
 from harness.statistics.threshold_power import ThresholdPower, threshold_power
 
 # the method whose half-width depends on n alone, so that its power has closed forms
 METHOD = "paired_hoeffding"
-# the method that compares the estimate itself
-THRESHOLDS = "point_thresholds"
 
 
 def power_report(experiment: Experiment) -> Finding:
@@ -47,6 +46,11 @@ def power_report(experiment: Experiment) -> Finding:
             )
         if not isinstance(block, ThresholdPower):
             metrics |= power_metrics(stated.id, block)
+    if rule.combine == "all_must_agree":
+        notes.append(
+            "the criteria must agree, so the chances of one criterion are upper bounds of the "
+            "verdict's: each is multiplied by how often the others say the same"
+        )
     return Finding("power", tuple(problems), tuple(notes), metrics)
 
 
@@ -74,7 +78,7 @@ def criterion_power(
     power, n = experiment.registration.power, experiment.card.eval.n_examples
     discordances = sorted({*power.discordances, power.expected_discordance})
     effect = power.expected_effects.get(criterion.id, power.expected_effect)
-    if criterion.method == THRESHOLDS and criterion.unit == Unit.FIXED_CHECKPOINT_ITEMS:
+    if criterion.method == POINT_THRESHOLDS and criterion.unit == Unit.FIXED_CHECKPOINT_ITEMS:
         return threshold_power(
             n,
             criterion.contrast().range,
@@ -84,6 +88,7 @@ def criterion_power(
             None if criterion.refuted is None else criterion.refuted[1],
             discordances,
             effect,
+            criterion.refuted_from,
         )
     if registered_method(criterion).by_estimate:
         return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from harness.cards import Experiment, GateCheck
 from harness.checks.finding import bounds_of
 from harness.checks.gates import MEASUREMENTS
+from harness.tasks.sec_search.reward import EMPTY_REWARD
 
 
 @dataclass(frozen=True)
@@ -48,22 +49,33 @@ def reachable_lines(
 def metric_ranges(experiment: Experiment) -> dict[str, Range]:
     """What each numeric metric can be, whatever the arms do."""
     prompts = max(arm.groups_per_batch for arm in experiment.arms)
-    worst_reward = -experiment.registration.training.format_coefficient
+    worst = worst_reward(experiment)
     return {
         "gs1_executed_group_size": Range(1, math.inf, whole=True),
         "rollouts_per_step_both_arms": Range(1, math.inf, whole=True),
         "gs1_effective_contributors_median": Range(1.0, float(max(1, prompts - 1))),
-        "gs1_mean_abs_baseline_minus_uniform_loo": Range(0.0, 1.0 - worst_reward),
-        "batch_mean_reward_pilot": Range(worst_reward, 1.0),
+        "gs1_mean_abs_baseline_minus_uniform_loo": Range(0.0, 1.0 - worst),
+        "batch_mean_reward_pilot": Range(worst, 1.0),
         "executed_lag_error": Range(0, math.inf, whole=True),
         "lag0_max_abs_log_ratio": Range(0.0, math.inf),
         "lag0_clip_fraction": Range(0.0, 1.0),
+        "lag0_kl": Range(0.0, math.inf),
         "lagged_kl": Range(0.0, math.inf),
         "lagged_clip_fraction": Range(0.0, 1.0),
         "logged_metrics_error": Range(0.0, math.inf),
         "reported_loss_error": Range(0.0, math.inf),
         "executed_advantage_error": Range(0.0, math.inf),
+        "executed_drop_error": Range(0, math.inf, whole=True),
+        "executed_turn_error": Range(0, math.inf, whole=True),
     }
+
+
+def worst_reward(experiment: Experiment) -> float:
+    """The least reward of an episode: a wrong answer in a wrong format, or nothing curated."""
+    registration = experiment.registration
+    if registration.search is not None:
+        return EMPTY_REWARD
+    return -registration.training.format_coefficient
 
 
 def _numbers(check: GateCheck, range_: Range) -> tuple[str | None, str | None]:

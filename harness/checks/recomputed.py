@@ -14,6 +14,8 @@ from harness.cards import Arm
 from harness.records import GroupRecord, StepRecord
 
 PREFIX = "staleness/"
+KEPT = "kept/"
+TAIL_TOKENS = 200
 BUCKETS = ("1", "2", "3-5", "6-7", "other")
 
 
@@ -26,6 +28,9 @@ class Token(NamedTuple):
     successes: float
     ranks: tuple[int, ...]
     """Places of its rollout in the group by reward, 1 the best; several if rewards tie."""
+    rollout: int
+    turn: int | None
+    """Which turn of its episode sampled it; None where one reply is the episode."""
 
     @property
     def ratio(self) -> float:
@@ -41,7 +46,8 @@ class Token(NamedTuple):
 
 def tokens_of(record: StepRecord) -> list[Token]:
     """The step's action tokens; advantages as the wire carries them, in float32."""
-    found = []
+    found: list[Token] = []
+    rollouts = 0
     for group in record["groups"]:
         rewards = group["rewards_G"]
         for g, reward in enumerate(rewards):
@@ -50,8 +56,35 @@ def tokens_of(record: StepRecord) -> list[Token]:
             ranks = tuple(range(above + 1, above + tied + 1))
             advantage = float32(group["advantages_G"][g])
             pairs = zip(group["logprobs_G_T"][g], group["learner_logprobs_G_T"][g], strict=True)
-            found += [Token(q, p, advantage, sum(rewards), ranks) for q, p in pairs]
+            found += [
+                Token(q, p, advantage, sum(rewards), ranks, rollouts, turn)
+                for (q, p), turn in zip(pairs, turns_of(group, g), strict=True)
+            ]
+            rollouts += 1
     return found
+
+
+def turns_of(group: GroupRecord, g: int) -> list[int | None]:
+    """The turn of each action token of a rollout, from the recorded turn lengths."""
+    lengths = group.get("turn_lengths_G_K")
+    if lengths is None:
+        return [None] * len(group["logprobs_G_T"][g])
+    return [turn for turn, length in enumerate(lengths[g]) for _ in range(length)]
+
+
+def kept_figures(record: StepRecord, low: float, high: float) -> dict[str, float]:
+    """What the step's `kept/` metrics must be: of the groups whose rewards differ."""
+    kept = [group for group in record["groups"] if len(set(group["rewards_G"])) > 1]
+    rewards = [reward for group in kept for reward in group["rewards_G"]]
+    figures = {f"{KEPT}rollouts": float(len(rewards))}
+    if not kept:
+        return figures
+    of_kept = staleness_figures({**record, "groups": kept}, low, high)
+    return figures | {
+        f"{KEPT}reward": _mean(rewards),
+        f"{KEPT}tokens": float(sum(len(row) for group in kept for row in group["tokens_G_T"])),
+        **{f"{KEPT}{name.removeprefix(PREFIX)}": value for name, value in of_kept.items()},
+    }
 
 
 def staleness_figures(record: StepRecord, low: float, high: float) -> dict[str, float]:
@@ -71,6 +104,10 @@ def staleness_figures(record: StepRecord, low: float, high: float) -> dict[str, 
         "entropy_behaviour": -_mean([t.behaviour for t in tokens]),
         "cross_entropy": -_mean([t.learner for t in tokens]),
     }
+
+    for turn in sorted({token.turn for token in tokens if token.turn is not None}):
+        here = [token for token in tokens if token.turn == turn]
+        figures |= {f"turn={turn}/{k}": v for k, v in _turn_figures(here, low, high).items()}
 
     total, clipped = 0.0, 0.0
     largest = max(len(group["rewards_G"]) for group in record["groups"])
@@ -94,6 +131,21 @@ def staleness_figures(record: StepRecord, low: float, high: float) -> dict[str, 
     for name, (whole, lost_part) in parts.items():
         figures |= {f"mass/{name}/total": whole, f"mass/{name}/clipped": lost_part}
     return {f"{PREFIX}{name}": value for name, value in figures.items()}
+
+
+def _turn_figures(tokens: Sequence[Token], low: float, high: float) -> dict[str, float]:
+    """KL, clipping and ratio quantiles of one turn; no first or last percentile of few tokens."""
+    ratios, logs = sorted(t.ratio for t in tokens), [t.learner - t.behaviour for t in tokens]
+    quantiles = (1, 5, 95, 99) if len(tokens) >= TAIL_TOKENS else (5, 95)
+    return {
+        "tokens": float(len(tokens)),
+        "trajectories": float(len({token.rollout for token in tokens})),
+        "kl_k1": -_mean(logs),
+        "kl_k2": _mean([x * x / 2 for x in logs]),
+        "kl_k3": _mean([math.expm1(x) - x for x in logs]),
+        "clip_raw": _mean([float(not low <= ratio <= high) for ratio in ratios]),
+        **{f"ratio_p{p}": _quantile(ratios, p / 100) for p in quantiles},
+    }
 
 
 def loss_and_surrogate(arm: Arm, record: StepRecord) -> tuple[float, float, float]:

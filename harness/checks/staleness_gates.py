@@ -51,7 +51,11 @@ def metric_errors(experiment: Experiment, pilot: Pilot) -> Values:
         for record in pilot[arm.name]:
             logged = record["metrics"]
             expected = recomputed.staleness_figures(record, *clip_bounds(arm.loss_config))
-            names = {name for name in logged if name.startswith(recomputed.PREFIX)}
+            prefixes: tuple[str, ...] = (recomputed.PREFIX,)
+            if experiment.registration.training.drop_constant_groups:
+                expected |= recomputed.kept_figures(record, *clip_bounds(arm.loss_config))
+                prefixes += (recomputed.KEPT,)
+            names = {name for name in logged if name.startswith(prefixes)}
             if names != set(expected):
                 odd = sorted(names ^ set(expected))
                 raise Unmeasurable(
@@ -65,11 +69,14 @@ def metric_errors(experiment: Experiment, pilot: Pilot) -> Values:
 def loss_errors(experiment: Experiment, pilot: Pilot) -> Values:
     """How far each reported loss is from the registered loss of the stored rollouts, per sum |rA|.
 
-    With a loss of this client, its value, and the surrogate that the service was sent.
+    With a loss of this client, its value, and the surrogate that the service was sent. A step that
+    had nothing to update has no loss.
     """
     errors = []
     for arm in experiment.arms:
         for record in pilot[arm.name]:
+            if record["metrics"].get("updated") == 0.0:
+                continue
             loss, surrogate, scale = recomputed.loss_and_surrogate(arm, record)
             custom = record.get("loss_client") == "custom"
             pairs = [(CUSTOM_LOSS if custom else "service/loss:sum", loss)]
@@ -88,6 +95,55 @@ def advantage_errors(experiment: Experiment, pilot: Pilot) -> Values:
         for record in pilot[arm.name]
         for group in record["groups"]
     ]
+
+
+def drop_errors(experiment: Experiment, pilot: Pilot) -> Values:
+    """Groups that were dropped though their rewards differ, or the other way, in each step.
+
+    Counted from rewards, from the records and from the number of datums that were sent.
+    """
+    if not experiment.registration.training.drop_constant_groups:
+        raise Unmeasurable("no group is dropped; register drop_constant_groups, or drop the gate")
+    errors = []
+    for arm in experiment.arms:
+        for record in pilot[arm.name]:
+            constant = [len(set(group["rewards_G"])) == 1 for group in record["groups"]]
+            recorded = [group.get("dropped") for group in record["groups"]]
+            wrong = sum(a != b for a, b in zip(constant, recorded, strict=True))
+            sent = _metric(arm, record, "kept/rollouts")
+            kept = sum(
+                len(group["rewards_G"])
+                for group, out in zip(record["groups"], constant, strict=True)
+                if not out
+            )
+            updated = _metric(arm, record, "updated")
+            errors.append(wrong + abs(sent - kept) + float(updated != (kept > 0)))
+    return errors
+
+
+def turn_errors(experiment: Experiment, pilot: Pilot) -> Values:
+    """Rollouts of each step whose turns do not add up to their tokens, or to their episode."""
+    errors = []
+    for arm in experiment.arms:
+        for record in pilot[arm.name]:
+            wrong = 0
+            for group in record["groups"]:
+                lengths, episodes = group.get("turn_lengths_G_K"), group.get("episodes_G")
+                if lengths is None or episodes is None:
+                    raise Unmeasurable(
+                        f"arm {arm.name}: step {record['step']} recorded no turns; record them, or "
+                        "drop the gate where one reply is the episode"
+                    )
+                wrong += sum(
+                    sum(turns_K) != len(tokens_T)
+                    or len(turns_K) != episode["turns"]
+                    or min(turns_K, default=0) < 1
+                    for turns_K, tokens_T, episode in zip(
+                        lengths, group["tokens_G_T"], episodes, strict=True
+                    )
+                )
+            errors.append(float(wrong))
+    return errors
 
 
 def _steps(experiment: Experiment, pilot: Pilot, lagged: bool) -> Iterator[tuple[Arm, StepRecord]]:
@@ -109,11 +165,14 @@ MEASUREMENTS = {
     "executed_lag_error": lag_errors,
     "lag0_max_abs_log_ratio": figures("staleness/max_abs_log_ratio", lagged=False),
     "lag0_clip_fraction": figures("staleness/clip_raw", lagged=False),
+    "lag0_kl": figures("staleness/kl_k3", lagged=False),
     "lagged_kl": figures("staleness/kl_k3", lagged=True),
     "lagged_clip_fraction": figures("staleness/clip_raw", lagged=True),
     "logged_metrics_error": metric_errors,
     "reported_loss_error": loss_errors,
     "executed_advantage_error": advantage_errors,
+    "executed_drop_error": drop_errors,
+    "executed_turn_error": turn_errors,
 }
 
 REMEDY = {
@@ -121,6 +180,8 @@ REMEDY = {
     "lag0_max_abs_log_ratio": "sampler and learner must agree on a fresh batch: look for another "
     "temperature, model or snapshot, or for log-probs of another policy",
     "lag0_clip_fraction": "a fresh batch has nothing to clip: look at lag0_max_abs_log_ratio",
+    "lag0_kl": "sampler and learner differ by more than the service's floor on a fresh batch: look "
+    "at lag0_max_abs_log_ratio",
     "lagged_kl": "the lagged arms are not stale: look for behaviour log-probs of the learner, a "
     "lag that was not executed, or raise the learning rate in a new registration",
     "lagged_clip_fraction": "staleness clips nothing: see lagged_kl, or the bounds are too wide",
@@ -129,4 +190,7 @@ REMEDY = {
     "reported_loss_error": "the loss was not the registered one on these rollouts: look at clip "
     "bounds and at the log-probs and advantages that the datums carried",
     "executed_advantage_error": "advantages are not the registered estimator's on these rewards",
+    "executed_drop_error": "groups of equal rewards must be left out of the update in every arm, "
+    "and no others: look at what the update was sent",
+    "executed_turn_error": "turns are not those of the episodes: look at how rollouts are recorded",
 }

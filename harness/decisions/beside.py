@@ -6,6 +6,7 @@ speaks of the method, and it takes three of them.
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from harness.decisions import sentences
 from harness.decisions.criterion import Criterion, Unit
 from harness.decisions.outcome import Outcome
 from harness.decisions.rule import decide
+from harness.errors import StatisticsError
 from harness.names import BASE
+from harness.statistics.clustered import clustered_t
 from harness.statistics.paired import t_interval
 
 Rows = Mapping[str, float]
@@ -93,6 +96,25 @@ def ablation_lines(role: str, weighed: Sequence[str], by_role: ByRole, alpha: fl
         outcome = decide(criterion, rows, list(rows[role]))
         lines.append(f"ablation (not used for the verdict): {_shown(criterion, outcome)}")
     return lines
+
+
+def score_line(name: str, scores: Mapping[str, Rows], alpha: float) -> str:
+    """An evaluation's mean scores by metric, each with its t interval over items.
+
+    An item's draws are in its score, so items are the clusters.
+    """
+    parts = []
+    for metric, rows in scores.items():
+        values = list(rows.values())
+        shown = f"{metric} {math.fsum(values) / len(values):.4f}"
+        # one item, or no spread: a mean and nothing more
+        with suppress(StatisticsError):
+            interval = clustered_t(values, range(len(values)), alpha)
+            shown += f" [{interval.lower:.4f}, {interval.upper:.4f}]"
+        parts.append(shown)
+    n = len(next(iter(scores.values())))
+    level = f"{100 * (1 - alpha):g}%"
+    return f"evaluation of {name}: {', '.join(parts)} (n={n}, {level} t clustered by item)"
 
 
 def _shown(criterion: Criterion, outcome: Outcome) -> str:

@@ -32,8 +32,9 @@ class Criterion:
     ``seeds`` they are counted, else the scores of an item are averaged over them.
     A ``premise`` that is not shown makes the comparison not count. An estimate above ``win`` is
     said to be a win and changes no verdict.
-    ``refuted`` (weights, margin) and ``seed_range`` (multiples that validate and refute) belong to
-    the methods that compare the estimate itself, see ``thresholds``.
+    ``refuted`` (weights, margin), which refutes no value below ``refuted_from``, and ``seed_range``
+    (multiples that validate and refute) belong to the methods that compare the estimate itself, see
+    ``thresholds``.
     Raises CardError for numbers that no rule can be built on.
     """
 
@@ -52,6 +53,7 @@ class Criterion:
     premise: bool = False
     win: float | None = None
     refuted: tuple[Mapping[str, float], float] | None = None
+    refuted_from: float | None = None
     seed_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
@@ -70,6 +72,13 @@ class Criterion:
             raise CardError(
                 f"criterion {self.id}: {sorted(self.refuted[0])} refute, {sorted(self.weights)} "
                 "validate; weigh the same arms"
+            )
+        if self.refuted_from is not None and (
+            self.refuted is None or not self.refuted_from < self.refuted[1]
+        ):
+            raise CardError(
+                f"criterion {self.id}: what refutes starts at {self.refuted_from:g} and has no "
+                "margin above it; give both, the smaller one first"
             )
         if self.seed_range is not None and self.seed_range[0] < self.seed_range[1]:
             raise CardError(
@@ -97,6 +106,7 @@ class Criterion:
             premise=stated.premise,
             win=stated.win,
             refuted=None if refuted is None else (refuted.weights, refuted.margin),
+            refuted_from=None if refuted is None else refuted.least,
             seed_range=None if ranges is None else (ranges.validated, ranges.refuted),
         )
 

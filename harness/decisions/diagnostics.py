@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
+
 from harness.decisions import sentences
 from harness.decisions.criterion import Criterion, Unit
+from harness.decisions.methods import Sample
 from harness.decisions.outcome import Outcome, Verdict
 from harness.decisions.pairing import Rows
 from harness.decisions.rule import decide, joined_sample
@@ -61,7 +64,8 @@ def diagnostics(
     """Compute what the methods that fit the data give at the criterion's alpha and sides.
 
     0/1 pairs: the Clopper-Pearson pair (exact) and Tango (asymptotic). Other scores of items:
-    empirical Bernstein. With clusters: the clustered t. The registered method is left out.
+    empirical Bernstein. With clusters, and of graded scores, the clustered t; without clusters an
+    item is its own, all of whose draws are in its score. The registered method is left out.
     """
     sample = joined_sample(criterion, scores_by_arm, registered_item_ids, clusters)
     alpha, sides = criterion.alpha, criterion.sides
@@ -73,10 +77,13 @@ def diagnostics(
         found["paired_empirical_bernstein"] = intervals.empirical_bernstein(
             sample.z_N, sample.contrast.range, alpha, sides
         )
-    if sample.cluster_N is not None:
+    cluster_N = sample.cluster_N
+    if cluster_N is None and criterion.unit == Unit.FIXED_CHECKPOINT_ITEMS and _graded(sample):
+        cluster_N = np.arange(sample.z_N.size)
+    if cluster_N is not None:
         # one cluster, or no spread: this method has nothing to say
         with suppress(StatisticsError):
-            found["clustered_t"] = clustered.clustered_t(sample.z_N, sample.cluster_N, alpha, sides)
+            found["clustered_t"] = clustered.clustered_t(sample.z_N, cluster_N, alpha, sides)
     found.pop(criterion.method, None)
     return [Diagnostic(name, i, _verdict(i, criterion.margin)) for name, i in found.items()]
 
@@ -113,6 +120,11 @@ def _counts_lines(outcome: Outcome) -> list[str]:
         f"McNemar exact p={p:.5f}, two-sided, of margin 0 only: it does not test the margin"
         f" {outcome.margin:+g}",
     ]
+
+
+def _graded(sample: Sample) -> bool:
+    """Whether some score is neither 0 nor 1."""
+    return any(not np.isin(x_N, (0.0, 1.0)).all() for x_N in sample.scores.values())
 
 
 def _verdict(interval: Interval, margin: float) -> Verdict:

@@ -17,11 +17,14 @@ class CombineRule(StrEnum):
     ALL_MUST_PASS_HOLM_REFUTED: the same, but a refutation counts only if it survives Holm over the
     criteria, since "any criterion refuted" is a choice among several.
     ANY_MAY_PASS: one criterion that survives Holm validates; all must be REFUTED to refute.
+    ALL_MUST_AGREE: all must be VALIDATED to validate and all REFUTED to refute; what they disagree
+    on is INCONCLUSIVE.
     """
 
     ALL_MUST_PASS = "all_must_pass"
     ALL_MUST_PASS_HOLM_REFUTED = "all_must_pass_holm_refuted"
     ANY_MAY_PASS = "any_may_pass"
+    ALL_MUST_AGREE = "all_must_agree"
 
 
 def combine(outcomes: Sequence[Outcome], rule: CombineRule = CombineRule.ALL_MUST_PASS) -> Verdict:
@@ -38,6 +41,8 @@ def combine(outcomes: Sequence[Outcome], rule: CombineRule = CombineRule.ALL_MUS
         if _survives_holm(outcomes, Verdict.VALIDATED):
             return Verdict.VALIDATED
         return Verdict.REFUTED if said == {Verdict.REFUTED} else Verdict.INCONCLUSIVE
+    if rule is CombineRule.ALL_MUST_AGREE:
+        return said.pop() if len(said) == 1 else Verdict.INCONCLUSIVE
     refuted = Verdict.REFUTED in said
     if rule is CombineRule.ALL_MUST_PASS_HOLM_REFUTED:
         refuted = _survives_holm(outcomes, Verdict.REFUTED)
@@ -47,11 +52,15 @@ def combine(outcomes: Sequence[Outcome], rule: CombineRule = CombineRule.ALL_MUS
 
 
 def settled(
-    outcomes: Mapping[str, Outcome], premises: Collection[str], rule: CombineRule
+    outcomes: Mapping[str, Outcome],
+    premises: Collection[str],
+    rule: CombineRule,
+    next_steps: Mapping[str, str] | None = None,
 ) -> dict[str, Outcome]:
     """Outcomes by id as they stand together, so that each says no more than its family allows.
 
-    A premise is never REFUTED, and while one is not VALIDATED the other criteria decide nothing.
+    A premise is never REFUTED, and while one is not VALIDATED the other criteria decide nothing;
+    every sentence then says what `next_steps` has for it.
     What does not survive the rule's Holm correction is INCONCLUSIVE. INVALID stays as it is.
     """
     stand = {id: _as_premise(o) if id in premises else o for id, o in outcomes.items()}
@@ -59,7 +68,9 @@ def settled(
     claims = {id: outcome for id, outcome in stand.items() if id not in premises}
     if missing:
         why = f"the comparison does not count, since the premise {missing[0]} was not shown"
-        return stand | {id: _withdrawn(outcome, why) for id, outcome in claims.items()}
+        stand |= {id: _withdrawn(outcome, why) for id, outcome in claims.items()}
+        steps = [step for id in missing if (step := (next_steps or {}).get(id))]
+        return {id: _followed_by(outcome, steps) for id, outcome in stand.items()}
     for verdict, corrected in (
         (Verdict.VALIDATED, rule is CombineRule.ANY_MAY_PASS),
         (Verdict.REFUTED, rule is CombineRule.ALL_MUST_PASS_HOLM_REFUTED),
@@ -72,9 +83,12 @@ def settled(
                     why = f"alone it would be {verdict}, but not after Holm over {len(claims)}"
                     stand[id] = _withdrawn(claims[id], f"{why} criteria")
     refuted = all(outcome.refuted for outcome in claims.values())
-    if rule is CombineRule.ANY_MAY_PASS and not refuted:
-        why = "any criterion may pass, so one alone refutes nothing"
-        stand |= {id: _withdrawn(o, why) for id, o in claims.items() if o.refuted}
+    alone = {
+        CombineRule.ANY_MAY_PASS: "any criterion may pass, so one alone refutes nothing",
+        CombineRule.ALL_MUST_AGREE: "all criteria must agree, so one alone refutes nothing",
+    }
+    if rule in alone and not refuted:
+        stand |= {id: _withdrawn(o, alone[rule]) for id, o in claims.items() if o.refuted}
     return stand
 
 
@@ -89,6 +103,14 @@ def _withdrawn(outcome: Outcome, why: str) -> Outcome:
         return outcome
     sentence = f"{Verdict.INCONCLUSIVE}: {why}. Alone: {outcome.sentence}"
     return replace(outcome, verdict=Verdict.INCONCLUSIVE, sentence=sentence)
+
+
+def _followed_by(outcome: Outcome, steps: Sequence[str]) -> Outcome:
+    """An outcome that is not VALIDATED, with the next steps behind its sentence."""
+    if outcome.validated or outcome.invalid or not steps:
+        return outcome
+    told = "; ".join(dict.fromkeys(steps))
+    return replace(outcome, sentence=f"{outcome.sentence} Next step: {told}.")
 
 
 def _survives_holm(outcomes: Sequence[Outcome], verdict: Verdict) -> bool:

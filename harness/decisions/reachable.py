@@ -63,6 +63,11 @@ def threshold_problems(criterion: Criterion) -> list[str]:
             f"goes down to {lowest:g}, and refutes below {criterion.refuted[1]:g}; keep them apart"
         )
     other = contrast(criterion.refuted[0], criterion.bounds)
+    if criterion.refuted_from is not None and other.range_hi < criterion.refuted_from:
+        problems.append(
+            f"can't be REFUTED: the refuting contrast is at most {other.range_hi:g}, it refutes "
+            f"from {criterion.refuted_from:g}; lower that"
+        )
     if other.range_lo >= criterion.refuted[1]:
         problems.append(
             f"can't be REFUTED: the refuting contrast is at least {other.range_lo:g}, its margin "

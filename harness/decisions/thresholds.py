@@ -1,7 +1,8 @@
 """Rules that compare an estimate itself with thresholds, in exact arithmetic.
 
     point_thresholds   VALIDATED if the contrast is at least the margin, REFUTED if the refuting
-                       contrast lies below its own margin, INCONCLUSIVE between
+                       contrast lies below its own margin, and not below its least value where
+                       one is registered, INCONCLUSIVE elsewhere
     seed_range         VALIDATED if the gap exceeds a multiple of the larger seed range, REFUTED if
                        it does not exceed a smaller multiple, INCONCLUSIVE between
 
@@ -49,10 +50,12 @@ def compare(criterion: Criterion, scores: Scores, shown: Interval) -> tuple[Verd
     refuting = "nothing refutes"
     if criterion.refuted is not None:
         weights, margin = criterion.refuted
-        other = exact_mean(weights, scores)
-        if other < as_fraction(margin):
+        other, least = exact_mean(weights, scores), criterion.refuted_from
+        if other < as_fraction(margin) and (least is None or other >= as_fraction(least)):
             verdict = Verdict.REFUTED
         refuting = f"refuted if {contrast_text(weights)} lies below {_shown(criterion, margin)}"
+        if least is not None:
+            refuting += f" and not below {_shown(criterion, least)}"
         if weights != criterion.weights:
             refuting += f", it is {_shown(criterion, float(other))}"
     if estimate >= as_fraction(criterion.margin):

@@ -1,4 +1,4 @@
-"""The nano base model and its word problems: what the embedded scale learns, offline."""
+"""The nano models, word problems and search plans: what the embedded scales learn, offline."""
 
 from pathlib import Path
 
@@ -13,4 +13,34 @@ MODEL_NAME = "harness/nano-qwen3"
 RENDERER_NAME = "qwen3_instruct"
 """The cookbook renderer whose prompt layout the model was pretrained on."""
 
-__all__ = ["MODEL_DIR", "MODEL_NAME", "RENDERER_NAME", "data_sha256", "load_splits", "write_splits"]
+SEARCH_MODEL_DIR = Path(__file__).parent / "search_model"
+"""The same for the model that searches in the compact syntax."""
+
+SEARCH_MODEL_NAME = "harness/nano-qwen3-search"
+"""Name under which the embedded engine serves it."""
+
+SEARCH_WARM_UP_SEEDS = tuple(range(9_001, 9_005))
+"""Seeds of the synthetic worlds that it was warmed up on; no experiment may use them."""
+
+MODELS = {MODEL_NAME: MODEL_DIR, SEARCH_MODEL_NAME: SEARCH_MODEL_DIR}
+"""Folders of the committed models, by name."""
+
+
+def model_dir(name: str) -> Path:
+    """The folder that the embedded engine serves under a name; the first model's for any other."""
+    return MODELS.get(name, MODEL_DIR)
+
+
+__all__ = [
+    "MODELS",
+    "MODEL_DIR",
+    "MODEL_NAME",
+    "RENDERER_NAME",
+    "SEARCH_MODEL_DIR",
+    "SEARCH_MODEL_NAME",
+    "SEARCH_WARM_UP_SEEDS",
+    "data_sha256",
+    "load_splits",
+    "model_dir",
+    "write_splits",
+]

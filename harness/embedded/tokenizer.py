@@ -31,17 +31,20 @@ QUESTION_SUFFIX = " Write your answer in \\boxed{} format."
 _PIECES = r" Write your answer in \\boxed\{\} format\.|\\boxed\{|#### |\d| ?\p{L}+|[\s\S]"
 
 
-def build_tokenizer(texts: Iterable[str], min_count: int = 20) -> PreTrainedTokenizerFast:
+def build_tokenizer(
+    texts: Iterable[str], min_count: int = 20, pieces: str = _PIECES
+) -> PreTrainedTokenizerFast:
     """A tokenizer whose vocabulary holds the 256 bytes and each piece seen `min_count` times.
 
-    Ids run over the control tokens, the bytes, then pieces from most to least frequent.
+    `pieces` is a regular expression that cuts a text into pieces. Ids run over the control tokens,
+    the bytes, then pieces from most to least frequent.
     """
-    splitter = _splitter()
+    splitter = _splitter(pieces)
     counts = Counter(piece for text in texts for piece, _ in splitter.pre_tokenize_str(text))
     frequent = sorted((-n, piece) for piece, n in counts.items() if n >= min_count)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    pieces = [piece for _, piece in frequent if piece not in set(alphabet)]
-    words = [*CONTROL_TOKENS, *THINK_TOKENS, *alphabet, *pieces]
+    added = [piece for _, piece in frequent if piece not in set(alphabet)]
+    words = [*CONTROL_TOKENS, *THINK_TOKENS, *alphabet, *added]
 
     tokenizer = Tokenizer(
         models.BPE(vocab={word: i for i, word in enumerate(words)}, merges=[], ignore_merges=True)
@@ -64,10 +67,10 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, directory: Path) -> None:
     tokenizer.save_pretrained(str(directory))
 
 
-def _splitter() -> pre_tokenizers.PreTokenizer:
+def _splitter(pieces: str) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"),
+            pre_tokenizers.Split(Regex(pieces), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

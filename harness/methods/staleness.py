@@ -97,6 +97,30 @@ class KlEstimates:
 
 
 @dataclass(frozen=True)
+class TurnFigures:
+    """KL, clipping and ratio quantiles over the tokens of one turn of all trajectories.
+
+    Late turns are of long episodes alone: `trajectories` counts those that had the turn. p1 and p99
+    are None of fewer than `TAIL_TOKENS` tokens.
+    """
+
+    tokens: int
+    trajectories: int
+    kl_k1: float
+    kl_k2: float
+    kl_k3: float
+    clip_raw: float
+    ratio_p1: float | None
+    ratio_p5: float
+    ratio_p95: float
+    ratio_p99: float | None
+
+
+TAIL_TOKENS = 200
+"""Tokens of which a first or last percentile is told; of fewer it would be an extreme."""
+
+
+@dataclass(frozen=True)
 class ClipFractions:
     """Share of tokens whose ratio is outside the bounds, and of those that the clip silences.
 
@@ -156,6 +180,46 @@ def clip_fractions(batch: Batch, low: float, high: float) -> ClipFractions:
     return ClipFractions(
         raw=float(outside_T.mean()), active=float(active_clip(batch, low, high).mean())
     )
+
+
+def by_turn(batch: Batch, turns_T: IntArray, low: float, high: float) -> dict[int, TurnFigures]:
+    """The figures of each turn that has a token, in the order of turns.
+
+    Args:
+        batch: the action tokens.
+        turns_T: the turn of each of them, from 0.
+        low: lower bound of the ratio.
+        high: upper bound of the ratio.
+
+    Raises:
+        StatisticsError: turns are not one a token, or the bounds make no sense.
+    """
+    same_shape("turns", batch.learner_T.shape, turns_T.astype(np.float64))
+    found = {}
+    for turn in np.unique(turns_T).tolist():
+        here_T = turns_T == turn
+        part = Batch(
+            batch.learner_T[here_T],
+            batch.behaviour_T[here_T],
+            batch.advantages_T[here_T],
+            batch.rollout_T[here_T],
+            batch.rewards,
+        )
+        ratios, kl = ratio_stats(part), kl_estimates(part)
+        tails = ratios.tokens >= TAIL_TOKENS
+        found[int(turn)] = TurnFigures(
+            tokens=ratios.tokens,
+            trajectories=np.unique(part.rollout_T).size,
+            kl_k1=kl.k1,
+            kl_k2=kl.k2,
+            kl_k3=kl.k3,
+            clip_raw=clip_fractions(part, low, high).raw,
+            ratio_p1=ratios.p1 if tails else None,
+            ratio_p5=ratios.p5,
+            ratio_p95=ratios.p95,
+            ratio_p99=ratios.p99 if tails else None,
+        )
+    return found
 
 
 def active_clip(batch: Batch, low: float, high: float) -> BoolArray:

@@ -53,6 +53,7 @@ def document(ledger: ExperimentLedger, verdict: Verdict) -> Json:
         "experiment": ledger.id,
         "scale": ledger.scale,
         "claims": experiment.scale.claims if experiment else None,
+        "data": experiment.data_source if experiment else None,
         "card_sha256": experiment.card_sha256 if experiment else None,
         "registration_sha256": experiment.registration_sha256 if experiment else None,
         "scale_sha256": experiment.scale_sha256 if experiment else None,

@@ -18,12 +18,12 @@ from harness.errors import RunError
 from harness.methods.beff import PilotNoise, executed_noise
 from harness.protocol.budget import Clock, read_clock, refuse_overspending, wall_seconds
 from harness.protocol.progress import progress_folder, write_progress
-from harness.protocol.scores import item_score
+from harness.protocol.scores import headline, item_scores
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, Progress
-from harness.records import Checkpoint, ItemRow, StepFigures, StepRecord
+from harness.records import Checkpoint, Row, StepFigures, StepRecord
 from harness.store import Entry, RunStore, produce_all
-from harness.tasks.gsm8k import Task
+from harness.tasks.task import Task
 from harness.training.identity import arm_parts, base_parts, evaluation_parts
 from harness.training.step_metrics import training_note
 from harness.training.streams import arm_order
@@ -143,13 +143,14 @@ class ArmKeeper:
         )
 
     def rows(self, arm: Arm | None) -> dict[str, float]:
-        """Accuracy by item id of an evaluated arm, or of the base model (None): its own pass@1."""
-        return {row["item_id"]: item_score(row, "pass@1") for row in self.item_rows(arm)}
+        """The headline score by item id of an evaluated arm, or of the base model (None)."""
+        rows = self.item_rows(arm)
+        return item_scores(rows, headline(rows))
 
-    def item_rows(self, arm: Arm | None) -> list[ItemRow]:
+    def item_rows(self, arm: Arm | None) -> list[Row]:
         """The rows of an evaluated arm, or of the base model (None)."""
         entry = self.evaluation_entry(arm)
-        rows: list[ItemRow] | None = entry.read("rows")
+        rows: list[Row] | None = entry.read("rows")
         if rows is None:
             raise RunError(f"{entry.name}: its rows can't be read; run again, it evaluates anew")
         return rows
@@ -238,20 +239,20 @@ class ArmKeeper:
         self._refuse_overspending()
         clock, items = Clock(entry), self.task().test
         name = "base model" if arm is None else arm.name
-        live = LiveLine(self.runs_dir, self.experiment, name, "evaluation", len(items))
-        done: list[ItemRow] = []
+        client, prompter = self.service.client(), self.service.prompter(self.task())
+        spec = self.experiment.registration.evaluation
+        rows_planned = len(items) * (spec.samples if prompter.by_turns else 1)
+        live = LiveLine(self.runs_dir, self.experiment, name, "evaluation", rows_planned)
+        done: list[Row] = []
 
-        def after_item(row: ItemRow) -> None:
+        def after_item(row: Row) -> None:
             done.append(row)
             if len(done) % ITEMS_A_TICK == 0:
                 live.items(done)
                 clock.tick()
                 self._refuse_overspending()
 
-        client, prompter = self.service.client(), self.service.prompter()
-        spec = self.experiment.registration.evaluation
-
-        async def decode() -> list[ItemRow]:
+        async def decode() -> list[Row]:
             sampler = await client.create_sampling_client_async(path, base_model)
             return await evaluate(sampler, prompter, spec, items, after_item)
 
@@ -259,7 +260,8 @@ class ArmKeeper:
         live.items(rows)
         clock.tick()
         entry.publish("rows", rows)
-        entry.finish({"accuracy": sum(item_score(row, "pass@1") for row in rows) / len(rows)})
+        scores = item_scores(rows, headline(rows))
+        entry.finish({"accuracy": sum(scores.values()) / len(scores)})
 
     def _context(self, arm: Arm, after_step: Callable[[StepRecord], None]) -> ArmContext:
         from harness.training.estimators import estimator
@@ -280,7 +282,7 @@ class ArmKeeper:
                 reuse=spec.reuse_prompts,
             ),
             service=self.service.client(),
-            prompter=self.service.prompter(),
+            prompter=self.service.prompter(self.task()),
             estimator=estimator(arm, [problem.question for problem in train]),
             entry=self.entry(arm),
             before_step=self._refuse_overspending,
@@ -310,7 +312,7 @@ class LiveLine:
         left = (self._steps - record["step"] - 1) * seconds
         self._write(record["step"] + 1, metrics["reward"], metrics["tokens"] / seconds, left)
 
-    def items(self, rows: Sequence[ItemRow]) -> None:
+    def items(self, rows: Sequence[Row]) -> None:
         """These items are evaluated."""
         spent, done = time.monotonic() - self._started, len(rows)
         tokens = sum(row["n_tokens"] for row in rows)

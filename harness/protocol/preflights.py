@@ -26,7 +26,7 @@ from harness.checks.evidence import Evidence
 from harness.checks.finding import Finding
 from harness.checks.throw_away import ThrowAwayEvidence
 from harness.protocol.services import Service
-from harness.tasks.gsm8k import Task
+from harness.tasks.task import Task
 from harness.training.identity import preflight_parts
 
 E = TypeVar("E", bound=Evidence)
@@ -83,9 +83,10 @@ def _pins(context: Context) -> pins.PinsEvidence:
 
     weights = None
     if context.service.embedded:
-        from harness.embedded import MODEL_DIR
+        from harness.embedded import model_dir
 
-        weights = file_sha256(MODEL_DIR / "model.safetensors")
+        folder = model_dir(context.experiment.card.base_model)
+        weights = file_sha256(folder / "model.safetensors")
     return collect(context.experiment, context.cards_dir, weights)
 
 
@@ -105,16 +106,16 @@ def _loss(context: Context) -> server_loss.LossEvidence:
     from harness.training.probes.server_loss import collect
 
     service = context.service
-    client, prompter = service.client(), service.prompter()
-    return service.run(collect(client, prompter, context.experiment, context.task()))
+    client, task = service.client(), context.task()
+    return service.run(collect(client, service.prompter(task), context.experiment, task))
 
 
 def _restoration(context: Context) -> restoration.RestorationEvidence:
     from harness.training.probes.restoration import collect
 
     service = context.service
-    client, prompter = service.client(), service.prompter()
-    return service.run(collect(client, prompter, context.experiment, context.task()))
+    client, task = service.client(), context.task()
+    return service.run(collect(client, service.prompter(task), context.experiment, task))
 
 
 def _throw_away(context: Context) -> ThrowAwayEvidence:
@@ -122,8 +123,8 @@ def _throw_away(context: Context) -> ThrowAwayEvidence:
 
     service, experiment = context.service, context.experiment
     losses = {arm.name: context.loss_client(arm) for arm in experiment.arms}
-    client, prompter = service.client(), service.prompter()
-    return service.run(collect(client, prompter, experiment, context.task(), losses))
+    client, task = service.client(), context.task()
+    return service.run(collect(client, service.prompter(task), experiment, task, losses))
 
 
 def _audit(context: Context) -> audit.AuditEvidence:

@@ -16,6 +16,7 @@ from harness.cards import Arm, Experiment, load_experiment, read_clusters
 from harness.cards import Criterion as StatedCriterion
 from harness.cards.registration import LossClient
 from harness.checks import PREFLIGHTS, gates
+from harness.checks.episode_report import episode_lines
 from harness.checks.finding import Finding, GateFinding
 from harness.checks.loss_clients import chosen_client
 from harness.checks.server_loss import LossEvidence
@@ -37,12 +38,13 @@ from harness.names import BASE
 from harness.protocol import preflights
 from harness.protocol.arms import ArmKeeper
 from harness.protocol.data import experiment_task, refuse_too_few_prompts, train_task
-from harness.protocol.scores import item_score, of_steps, step_mean
+from harness.protocol.scores import item_scores, of_steps, step_mean
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun
 from harness.protocol.tuning import Tuner
 from harness.store import RunStore, produce_all
-from harness.tasks.gsm8k import Task
+from harness.tasks.sec_search.metrics import EVALUATED
+from harness.tasks.task import Task
 
 _PROCESS = uuid.uuid4().hex
 
@@ -246,7 +248,9 @@ class CardRun:
         if self.experiment.lagged:
             for arm in trained:
                 lines.extend(staleness_lines(arm, self._arms.figures(arm)))
+                lines.extend(episode_lines(arm, self._arms.figures(arm)))
         lines.extend(self._beside(trained))
+        lines.extend(self._score_lines(trained))
         lines.extend(self._arms.training_notes(trained))
         return tuple(lines)
 
@@ -296,7 +300,8 @@ class CardRun:
         rule = self.experiment.rule
         outcomes = {stated.id: self._decide(stated, look) for stated in rule.criteria}
         premises = {criterion.id for criterion in rule.criteria if criterion.premise}
-        return settled(outcomes, premises, CombineRule(rule.combine))
+        steps = {c.id: c.next_step for c in rule.criteria if c.next_step is not None}
+        return settled(outcomes, premises, CombineRule(rule.combine), steps)
 
     def _decide(self, stated: StatedCriterion, look: int) -> Outcome:
         """One criterion by itself."""
@@ -325,8 +330,7 @@ class CardRun:
             }
 
         def scored(arm: Arm | None) -> dict[str, float]:
-            rows = self._arms.item_rows(arm)
-            return {row["item_id"]: item_score(row, stated.metric) for row in rows}
+            return item_scores(self._arms.item_rows(arm), stated.metric)
 
         base = scored(None)
         by_role = {role: {arm.seed: scored(arm) for arm in found} for role, found in arms.items()}
@@ -345,6 +349,19 @@ class CardRun:
         lines = [line for c in criteria for line in beside.seed_lines(c, by_role, base)]
         for role in by_role.keys() - set(weighed):
             lines += beside.ablation_lines(role, weighed, by_role, self.experiment.rule.alpha)
+        return lines
+
+    def _score_lines(self, trained: Sequence[Arm]) -> list[str]:
+        """The scores of every evaluation, where an item has more than one."""
+        spec, lines = self.experiment.registration.evaluation, list[str]()
+        if spec.answer != "curated_set":
+            return lines
+        best = [f"{name}_best_of_{spec.samples}" for name in EVALUATED if spec.samples > 1]
+        for arm in (None, *trained):
+            rows = self._arms.item_rows(arm)
+            scores = {metric: item_scores(rows, metric) for metric in (*EVALUATED, *best)}
+            name = BASE if arm is None else arm.name
+            lines.append(beside.score_line(name, scores, self.experiment.rule.alpha))
         return lines
 
     def _unit_ids(self, criterion: Criterion) -> Sequence[str]:

@@ -5,10 +5,58 @@ import re
 from collections.abc import Sequence
 
 from harness.errors import RunError
-from harness.records import ItemRow, StepFigures
+from harness.records import EpisodeRow, ItemRow, Row, StepFigures
 from harness.statistics.passk import pass_at_k
+from harness.tasks.sec_search.reward import best_of
 
 _PASS_AT = re.compile(r"pass@(\d+)")
+_BEST_OF = re.compile(r"(.+)_best_of_(\d+)")
+
+
+def headline(rows: Sequence[Row]) -> str:
+    """The score by which rows are summed up: exact match, or F4 of what an episode curated."""
+    return "f4" if rows and "correct" not in rows[0] else "pass@1"
+
+
+def item_scores(rows: Sequence[Row], metric: str) -> dict[str, float]:
+    """Scores by item id. An item of several draws has the mean of them, or the best of so many.
+
+    Raises:
+        StatisticsError: an item has fewer samples or draws than the metric needs.
+        RunError: its rows have no score of that name, or items have other draws than their like.
+    """
+    scores: dict[str, float] = {}
+    draws: dict[str, list[EpisodeRow]] = {}
+    for row in rows:
+        if "correct" in row:
+            scores[row["item_id"]] = item_score(row, metric)
+        else:
+            draws.setdefault(row["item_id"], []).append(row)
+    numbers = {tuple(row["draw"] for row in of) for of in draws.values()}
+    if len(numbers) > 1:
+        raise RunError(
+            f"items have the draws {sorted(numbers)}; a missing draw is not a smaller mean, so run "
+            "again with --retrain"
+        )
+    return scores | {item: drawn_score(of, metric) for item, of in draws.items()}
+
+
+def drawn_score(draws: Sequence[EpisodeRow], metric: str) -> float:
+    """A score of an item's draws: their mean, or for `<name>_best_of_<k>` the best of k.
+
+    Raises:
+        StatisticsError: there are fewer than k draws.
+        RunError: the draws have no score of that name.
+    """
+    named = _BEST_OF.fullmatch(metric)
+    name, k = (named[1], int(named[2])) if named else (metric, 1)
+    known = set(draws[0]["scores"])
+    if name not in known:
+        raise RunError(
+            f"item {draws[0]['item_id']}: no score {name!r}, episodes have {sorted(known)}; "
+            "register one of these"
+        )
+    return best_of([draw["scores"][name] for draw in draws], k)
 
 
 def item_score(row: ItemRow, metric: str) -> float:

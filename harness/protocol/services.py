@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from harness.cards import Experiment
 from harness.errors import ServiceError, ServiceUnreachable
+from harness.tasks.task import Task
 from harness.training.embedded_service import start_or_join, watched
 from harness.training.identity import service_identity
 from harness.training.service import ServiceAddress, connect, probe, remote_address
@@ -18,7 +19,7 @@ from harness.training.service import ServiceAddress, connect, probe, remote_addr
 if TYPE_CHECKING:
     import tinker
 
-    from harness.training.prompts import Prompter
+    from harness.training.prompts import AnyPrompter
 
 T = TypeVar("T")
 
@@ -32,12 +33,12 @@ class Service:
 
     def __init__(self, experiment: Experiment, runs_dir: Path, controller: int) -> None:
         self._experiment = experiment
-        self._folder = runs_dir / "engine"
+        self._folder = runs_dir / engine_folder(experiment.card.base_model)
         self._controller = controller
         self._remote = remote_address(dict(os.environ))
         self._address: ServiceAddress | None = None
         self._client: tinker.ServiceClient | None = None
-        self._prompter: Prompter | None = None
+        self._prompter: AnyPrompter | None = None
         self._runner = asyncio.Runner()
 
     @property
@@ -63,15 +64,15 @@ class Service:
                 self._client = connect(self._address)
         return self._client
 
-    def prompter(self) -> Prompter:
-        """Builds prompts with the tokenizer of the model that is trained."""
+    def prompter(self, task: Task) -> AnyPrompter:
+        """The task's prompter, on the tokenizer of the model that is trained."""
         if self._prompter is None:
-            from harness.embedded import MODEL_DIR, MODEL_NAME
+            from harness.embedded import MODELS
             from harness.training.prompts import prompter
 
             model = self._experiment.card.base_model
-            source = str(MODEL_DIR) if model == MODEL_NAME else model
-            self._prompter = prompter(source, self._experiment.registration.training)
+            source = str(MODELS.get(model, model))
+            self._prompter = prompter(source, self._experiment, task)
         return self._prompter
 
     def run(self, work: Awaitable[T]) -> T:
@@ -98,10 +99,18 @@ class Service:
                 f"scale {scale.name} needs a Tinker-compatible service: set TINKER_BASE_URL and "
                 "TINKER_API_KEY, or run with --scale embedded"
             )
-        from harness.embedded import MODEL_DIR
+        from harness.embedded import model_dir
 
         model = self._experiment.card.base_model
-        return start_or_join(self._folder, MODEL_DIR, model, self._controller)
+        return start_or_join(self._folder, model_dir(model), model, self._controller)
+
+
+def engine_folder(model: str) -> str:
+    """Where the engine of a model keeps its state: each of several models has an engine."""
+    from harness.embedded import MODEL_DIR, model_dir
+
+    folder = model_dir(model)
+    return "engine" if folder == MODEL_DIR else f"engine-{folder.name}"
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from harness.decisions import Outcome
 class ArmSummary:
     """What one arm did: counted from its stored rollouts, not read from its configuration.
 
-    `accuracy` is the share of right items in [0, 1], None before evaluation. `wall_seconds` is
-    training and evaluation together, over all attempts.
+    `accuracy` is the share of right items in [0, 1], or where an answer is graded in between the
+    mean score of the items; None before evaluation. `wall_seconds` is training and evaluation
+    together, over all attempts.
     """
 
     name: str

@@ -16,10 +16,11 @@ from harness.errors import BudgetExceeded
 from harness.methods.tuning import best_rate, edge_rates
 from harness.protocol.arms import EVALUATION_VERSION, TRAINING_VERSION, LiveLine
 from harness.protocol.budget import Clock, read_clock, wall_seconds
+from harness.protocol.scores import headline, item_scores
 from harness.protocol.services import Service
-from harness.records import ItemRow, StepRecord
+from harness.records import Row, StepRecord
 from harness.store import Entry, RunStore, produce_all
-from harness.tasks.gsm8k import Problem, Task
+from harness.tasks.task import Item, Task
 from harness.training.identity import arm_parts, evaluation_parts
 from harness.training.streams import data_order
 
@@ -136,7 +137,7 @@ class Tuner:
         return [arm for arm in self.experiment.look(1) if first[arm.role] is arm]
 
     @property
-    def _heldout(self) -> list[Problem]:
+    def _heldout(self) -> list[Item]:
         return [self.task.train[index] for index in self._order[-self._spec.heldout :]]
 
     @property
@@ -185,7 +186,8 @@ class Tuner:
         rows = self._score(context, sampler, self._heldout)
         clock.tick()
         entry.publish("rows", rows)
-        accuracy = sum(row["correct"] for row in rows) / len(rows)
+        scores = item_scores(rows, headline(rows))
+        accuracy = sum(scores.values()) / len(scores)
         entry.finish({"accuracy": accuracy, "learning_rate": rate})
 
     def _predicted_seconds(self) -> float:
@@ -209,7 +211,7 @@ class Tuner:
         from harness.training.loop import open_arm, run_step
         from harness.training.probes.arms import throw_away_arms
 
-        client, prompter = self.service.client(), self.service.prompter()
+        client, prompter = self.service.client(), self.service.prompter(self.task)
         total = 0.0
         with throw_away_arms(client, prompter, self.experiment, self.task) as contexts:
             for arm in self._arms:
@@ -226,8 +228,8 @@ class Tuner:
         return total * len(self._spec.learning_rates)
 
     def _score(
-        self, context: ArmContext, sampler: tinker.SamplingClient, items: Sequence[Problem]
-    ) -> list[ItemRow]:
+        self, context: ArmContext, sampler: tinker.SamplingClient, items: Sequence[Item]
+    ) -> list[Row]:
         from harness.training.evaluate import evaluate
 
         spec = self.experiment.registration.evaluation
@@ -249,7 +251,7 @@ class Tuner:
             # without the slice, so that a trial can't reach it
             order=self._order[: -self._spec.heldout],
             service=self.service.client(),
-            prompter=self.service.prompter(),
+            prompter=self.service.prompter(self.task),
             estimator=estimator(trial, [problem.question for problem in train]),
             entry=entry,
             before_step=_never_stop,
@@ -261,5 +263,5 @@ def _never_stop() -> None:
     """The stage's own cap was compared with its prediction."""
 
 
-def _ignore(_row: ItemRow) -> None:
+def _ignore(_row: Row) -> None:
     """The few held-out items show no live line."""

@@ -31,6 +31,7 @@ class ThresholdPower:
     refuted_margin: float | None
     expected_effect: float
     rows: tuple[ThresholdRow, ...]
+    refuted_from: float | None = None
 
     def problems(self) -> list[str]:
         """Return one line if the author's own effect would be validated less often than not."""
@@ -44,6 +45,7 @@ class ThresholdPower:
     def lines(self) -> list[str]:
         """Return the block as text; points are 100 times the score."""
         below = "" if self.refuted_margin is None else f", refuted below {self.refuted_margin:+.2%}"
+        below += "" if self.refuted_from is None else f" and not below {self.refuted_from:+.2%}"
         each = "/".join(f"{100 * row.discordance:g}" for row in self.rows)
 
         def chances(name: str) -> str:
@@ -73,11 +75,13 @@ def threshold_power(
     refuted_margin: float | None,
     discordances: Sequence[float],
     expected_effect: float,
+    refuted_from: float | None = None,
 ) -> ThresholdPower:
-    """Compute the block for 0/1 scores: z of range 2m is m independent paired differences.
+    """Compute the block: z of range 2m is m independent paired differences.
 
     Each pair disagrees on the given share of items, so that var(z) is m times it (less the squared
-    effect, which is left out). Raises StatisticsError for numbers out of range.
+    effect, which is left out); of graded scores it is the mean squared difference of a pair.
+    Raises StatisticsError for numbers out of range.
     """
     pairs, effect = positive(range, "range") / 2.0, finite(expected_effect, "effect")
 
@@ -88,7 +92,10 @@ def threshold_power(
             return 1.0 - normal_cdf((margin - truth) / error)
 
         def below(truth: float) -> float:
-            return 0.0 if refuted_margin is None else normal_cdf((refuted_margin - truth) / error)
+            if refuted_margin is None:
+                return 0.0
+            lowest = 0.0 if refuted_from is None else normal_cdf((refuted_from - truth) / error)
+            return normal_cdf((refuted_margin - truth) / error) - lowest
 
         return ThresholdRow(d, error, above(0.0), below(0.0), above(effect), below(effect))
 
@@ -100,6 +107,7 @@ def threshold_power(
         refuted_margin,
         effect,
         tuple(row(d) for d in discordances),
+        refuted_from,
     )
 
 

@@ -18,6 +18,7 @@ from harness.errors import DataError
 from harness.tasks.arithmetic import ArithmeticSyntax, evaluate
 from harness.tasks.grading import all_numbers
 from harness.tasks.gsm8k import Problem
+from harness.tasks.task import Item
 
 NGRAM = 13
 
@@ -67,7 +68,7 @@ class NgramOverlap:
         return len(self.shared_ids) / self.n_test
 
 
-def overlap(train: Sequence[Problem], test: Sequence[Problem]) -> list[tuple[str, str]]:
+def overlap(train: Sequence[Item], test: Sequence[Item]) -> list[tuple[str, str]]:
     """(test id, train id) of every test question that is also a train question.
 
     Questions are compared as their words: case, punctuation and white space do not count.
@@ -79,9 +80,7 @@ def overlap(train: Sequence[Problem], test: Sequence[Problem]) -> list[tuple[str
     return [(test_id, first_id[text]) for test_id, text in texts if text in first_id]
 
 
-def ngram_overlap(
-    train: Sequence[Problem], test: Sequence[Problem], n: int = NGRAM
-) -> NgramOverlap:
+def ngram_overlap(train: Sequence[Item], test: Sequence[Item], n: int = NGRAM) -> NgramOverlap:
     """Test questions that share a run of n words with any train question.
 
     Source: the 13-gram rule of Brown et al. 2020, arXiv 2005.14165, appendix C.

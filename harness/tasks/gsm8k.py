@@ -42,6 +42,10 @@ class Task:
     test: tuple[Problem, ...]
     sha256s: Mapping[str, str]
 
+    @property
+    def origin(self) -> None:
+        """Nothing: the pinned hashes of both files say where they come from."""
+
 
 def load_task(directory: Path, card: Card) -> Task:
     """Both splits as the card counts them, from `train.jsonl` and `test.jsonl`.

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +15,7 @@ from harness.cards.registration import ESTIMATOR_SETTINGS
 from harness.errors import RunError
 from harness.methods import advantages, kernels
 from harness.records import KernelRecord
-
-if TYPE_CHECKING:
-    from harness.tasks.gsm8k import Problem
+from harness.tasks.task import Item
 
 
 @dataclass(frozen=True)
@@ -38,10 +35,10 @@ class Estimator:
     """
 
     arm: Arm
-    weights: Callable[[Sequence[Problem]], NDArray[np.float64]] | None
+    weights: Callable[[Sequence[Item]], NDArray[np.float64]] | None
 
     def estimate(
-        self, problems: Sequence[Problem], rewards_P_G: Sequence[Sequence[float]]
+        self, problems: Sequence[Item], rewards_P_G: Sequence[Sequence[float]]
     ) -> Estimate:
         """The advantages of one step's rewards.
 
@@ -89,7 +86,7 @@ def estimator(arm: Arm, train_questions: Sequence[str]) -> Estimator:
         )
     fitted = kernels.fit_tfidf(train_questions, kernel)
 
-    def weights(problems: Sequence[Problem]) -> NDArray[np.float64]:
+    def weights(problems: Sequence[Item]) -> NDArray[np.float64]:
         similarity_P_P = fitted.similarity([problem.question for problem in problems])
         return kernels.kernel_loo_weights(similarity_P_P, kernel)
 

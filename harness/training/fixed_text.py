@@ -8,25 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.training.prompts import Prompter
-
 if TYPE_CHECKING:
     import tinker
-
-    from harness.tasks.gsm8k import Problem
-
-
-def text_tokens(prompter: Prompter, problem: Problem) -> list[int]:
-    """A problem's rendered prompt and its worked solution."""
-    solution = prompter.renderer.tokenizer.encode(problem.solution, add_special_tokens=False)
-    return [*prompter.tokens(problem).to_ints(), *(int(token) for token in solution)]
 
 
 async def forward(
     client: tinker.TrainingClient, rows: Sequence[Sequence[int]]
 ) -> list[NDArray[np.float64]]:
-    """Log-probs of all tokens but the first of each row, without a gradient."""
+    """Log-probs of all tokens but the first of each row, without a gradient; none of no row."""
     import tinker
+
+    if not rows:
+        return []
 
     data = [
         tinker.Datum(

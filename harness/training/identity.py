@@ -56,6 +56,7 @@ def arm_parts(
         "train_items": experiment.card.dataset.n_examples,
         "packages": dict(experiment.registration.pins.packages),
         "service": service,
+        **search_parts(experiment),
         # it changes no weight, but what is recorded
         **({} if probe is None else {"gradient_probe": probe.model_dump(mode="json")}),
     }
@@ -74,6 +75,19 @@ def evaluation_parts(
         "few_shot": registration.training.few_shot,
         "items": experiment.card.eval.n_examples,
         "test_sha256": registration.data.test_sha256,
+        **search_parts(experiment),
+    }
+
+
+def search_parts(experiment: Experiment) -> dict[str, object]:
+    """What episodes of a search depend on beside the questions; nothing of another task."""
+    search = experiment.registration.search
+    if search is None:
+        return {}
+    return {
+        "search": search.model_dump(mode="json"),
+        "corpus_sha256": experiment.registration.data.corpus_sha256,
+        "trajectory_tokens": experiment.card.max_seq_len,
     }
 
 

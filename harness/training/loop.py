@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,25 +9,24 @@ from typing import TYPE_CHECKING
 
 from harness.cards import Arm, Registration
 from harness.cards.registration import LossClient
-from harness.errors import DataError, RunError
-from harness.records import Checkpoint, GroupRecord, StepRecord
+from harness.errors import DataError
+from harness.records import Checkpoint, StepRecord
 from harness.store import Entry
-from harness.training.datums import step_data
+from harness.tasks.task import Item
+from harness.training.datums import Batch, step_batch
 from harness.training.estimators import Estimate, Estimator, refuse_bad_rewards
-from harness.training.fixed_text import text_tokens
+from harness.training.fixed_text import forward
 from harness.training.gradient_probe import fresh_arm, gradient_cosine
+from harness.training.metrics import metrics_of
 from harness.training.prints import take_prints
-from harness.training.prompts import Prompter
+from harness.training.prompts import AnyPrompter
 from harness.training.rollouts import SampledGroup, sample_step
 from harness.training.snapshots import Snapshots
-from harness.training.staleness_metrics import staleness_metrics
-from harness.training.step_metrics import step_metrics
+from harness.training.step_records import group_records, learner_logprobs
 from harness.training.updates import update
 
 if TYPE_CHECKING:
     import tinker
-
-    from harness.tasks.gsm8k import Problem
 
 
 @dataclass(frozen=True)
@@ -43,10 +41,10 @@ class ArmContext:
     registration: Registration
     base_model: str
     lora_rank: int
-    train: Sequence[Problem]
+    train: Sequence[Item]
     order: Sequence[int]
     service: tinker.ServiceClient
-    prompter: Prompter
+    prompter: AnyPrompter
     estimator: Estimator
     entry: Entry
     before_step: Callable[[], None]
@@ -132,26 +130,34 @@ async def open_arm(context: ArmContext) -> ArmState:
 
 
 async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
-    """Sample, grade, estimate, update, save the next snapshot: one optimizer step."""
+    """Sample, grade, estimate, update, save the next snapshot: one optimizer step.
+
+    Where every group is constant and such groups are dropped nothing is updated: the step counts,
+    and the next version has the weights of this one.
+    """
     step, started = state.version, time.perf_counter()
     where = f"arm {context.arm.name}: step {step}"
     prompts = step_prompts(context, step)
     sampled_version, sampler = state.snapshots.sampler(step)
     groups = await sample_step(sampler, context.prompter, context.arm, step, prompts)
-    text = text_tokens(context.prompter, context.train[0])
+    text = context.prompter.text(context.train[0])
     prints = await take_prints(where, sampler, state.client, text) if context.lagged else None
     sampled = time.perf_counter()
 
-    estimate, data_D = estimated(context, step, prompts, groups)
-    probed = await probe_gradient(context, state, data_D)
-    done = await update(
-        state.client, [data_D], context.arm, context.loss_client, adam_params(context)
-    )
+    estimate, batch = estimated(context, step, prompts, groups)
+    probed = await probe_gradient(context, state, batch.data_D)
+    unsent = await forward(state.client, batch.dropped_rows())
+    done = None
+    if batch.trained:
+        done = await update(
+            state.client, [batch.trained], context.arm, context.loss_client, adam_params(context)
+        )
     state.version += 1
     trained = time.perf_counter()
     await state.snapshots.save(state.client, state.version)
 
-    records = group_records(groups, estimate, learner_logprobs(where, data_D, done.forward))
+    learner_D_T = learner_logprobs(where, batch, done, unsent)
+    records = group_records(context.prompter, groups, estimate, batch, learner_D_T)
     record = StepRecord(
         step=step,
         version=step,
@@ -159,12 +165,7 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
         model=state.model,
         groups=records,
         kernel=estimate.kernel,
-        metrics={
-            **step_metrics(where, records, done.forward.metrics, done.stepped.metrics or {}),
-            **staleness_metrics(where, context.arm, records, data_D),
-            **done.metrics,
-            **probed,
-        },
+        metrics={**metrics_of(where, context.arm, records, batch, done), **probed},
         seconds={
             "sample": sampled - started,
             "train": trained - sampled,
@@ -181,14 +182,18 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
 def estimated(
     context: ArmContext,
     step: int,
-    prompts: Sequence[tuple[int, Problem]],
+    prompts: Sequence[tuple[int, Item]],
     groups: Sequence[SampledGroup],
-) -> tuple[Estimate, list[tinker.Datum]]:
-    """The advantages of graded rollouts, and the datums that carry them."""
+) -> tuple[Estimate, Batch]:
+    """The advantages of graded rollouts, and the datums that carry them.
+
+    Advantages are of complete groups, before any is dropped.
+    """
     rewards_P_G = [group.rollouts.get_total_rewards() for group in groups]
     refuse_bad_rewards(context.arm.name, step, [index for index, _ in prompts], rewards_P_G)
-    estimate = context.estimator.estimate([problem for _, problem in prompts], rewards_P_G)
-    return estimate, step_data([group.rollouts for group in groups], estimate.advantages_P_G)
+    estimate = context.estimator.estimate([item for _, item in prompts], rewards_P_G)
+    drop = context.registration.training.drop_constant_groups
+    return estimate, step_batch(groups, estimate.advantages_P_G, drop_constant=drop)
 
 
 async def probe_gradient(
@@ -218,13 +223,13 @@ async def probe_gradient(
         step,
         prompts,
     )
-    _, fresh_D = estimated(context, step, prompts, groups)
+    _, fresh = estimated(context, step, prompts, groups)
     return await gradient_cosine(
-        where, state.probe, context.arm, context.loss_client, data_D, fresh_D
+        where, state.probe, context.arm, context.loss_client, data_D, fresh.data_D
     )
 
 
-def step_prompts(context: ArmContext, step: int) -> list[tuple[int, Problem]]:
+def step_prompts(context: ArmContext, step: int) -> list[tuple[int, Item]]:
     """The prompts of a step: the next stretch of the fixed order, as (index, problem)."""
     n = context.arm.groups_per_batch
     return [(index, context.train[index]) for index in context.order[step * n : (step + 1) * n]]
@@ -255,55 +260,6 @@ async def save_checkpoint(context: ArmContext, state: ArmState) -> None:
         version=state.version, state_path=saved.path, snapshots=state.snapshots.paths()
     )
     context.entry.publish("checkpoint", checkpoint)
-
-
-def learner_logprobs(
-    where: str, data_D: Sequence[tinker.Datum], forward: tinker.ForwardBackwardOutput
-) -> list[list[float]]:
-    """The learner's log-probs of every datum's targets (D, T).
-
-    Raises:
-        RunError: they are not one finite number a target.
-    """
-    rows_D_T = [[float(x) for x in o["logprobs"].tolist()] for o in forward.loss_fn_outputs]
-    wanted, got = [datum.model_input.length for datum in data_D], [len(row) for row in rows_D_T]
-    if got != wanted:
-        raise RunError(
-            f"{where}: the service returned {sum(got)} learner log-probs for {len(got)} datums, "
-            f"{sum(wanted)} for {len(wanted)} were sent; use a service that returns one a target"
-        )
-    if not all(math.isfinite(x) for row in rows_D_T for x in row):
-        raise RunError(
-            f"{where}: a learner log-prob is not a finite number; look at the service's log, or "
-            "lower the learning rate"
-        )
-    return rows_D_T
-
-
-def group_records(
-    groups: Sequence[SampledGroup], estimate: Estimate, learner_D_T: Sequence[Sequence[float]]
-) -> list[GroupRecord]:
-    """What is stored of a step's rollouts; learner log-probs are of the action tokens only."""
-    rows = iter(learner_D_T)
-    records = []
-    for group, advantages_G in zip(groups, estimate.advantages_P_G, strict=True):
-        turns = [trajectory.transitions[-1] for trajectory in group.rollouts.trajectories_G]
-        records.append(
-            GroupRecord(
-                prompt=group.prompt,
-                requested=group.requested,
-                seed=group.seed,
-                rewards_G=group.rollouts.get_total_rewards(),
-                advantages_G=[float(advantage) for advantage in advantages_G],
-                correct_G=[bool(turn.metrics["correct"]) for turn in turns],
-                format_G=[bool(turn.metrics["format"]) for turn in turns],
-                stop_G=[turn.ac.stop_reason for turn in turns],
-                tokens_G_T=[turn.ac.tokens for turn in turns],
-                logprobs_G_T=[turn.ac.logprobs for turn in turns],
-                learner_logprobs_G_T=[list(next(rows)[-len(turn.ac.tokens) :]) for turn in turns],
-            )
-        )
-    return records
 
 
 def _refuse_too_few_prompts(context: ArmContext) -> None:

@@ -1,28 +1,40 @@
-"""From a problem to the tokens that the policy sees, by the cookbook's own classes."""
+"""How a policy meets a task: from an item to prompts and episodes, from an episode to figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from harness.cards.registration import TrainingSpec
+from harness.cards import Experiment
+from harness.cards.registration import EvaluationSpec, TrainingSpec
+from harness.records import Row
+from harness.tasks.task import Task
 
 if TYPE_CHECKING:
     import tinker
-    from tinker_cookbook.renderers import Message, Renderer
-    from tinker_cookbook.rl.problem_env import ProblemGroupBuilder
+    from tinker_cookbook.renderers import Renderer
+    from tinker_cookbook.rl.types import EnvGroupBuilder, Trajectory
 
-    from harness.tasks.gsm8k import Problem
-
-
-GRADING_SECONDS = 60.0
+I_contra = TypeVar("I_contra", contravariant=True)
 
 
 @dataclass(frozen=True)
-class Prompter:
-    """Builds prompts and environments of one experiment.
+class Graded:
+    """What is kept of one episode apart from its tokens and its reward.
+
+    `figures` are of an episode of several turns, by name; None where one reply is the episode.
+    """
+
+    correct: bool
+    format: bool
+    figures: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Prompter(ABC, Generic[I_contra]):
+    """Prompts, episodes and grading of one experiment's items.
 
     `renderer` is the cookbook's, made on the tokenizer of the model that the service trains.
     """
@@ -30,47 +42,54 @@ class Prompter:
     renderer: Renderer
     training: TrainingSpec
 
+    by_turns: ClassVar[bool] = False
+    """Whether an episode has several turns; else one reply is the episode."""
+
     @property
     def stop(self) -> list[str] | list[int]:
         """What ends a response."""
         return self.renderer.get_stop_sequences()
 
-    def tokens(self, problem: Problem) -> tinker.ModelInput:
-        """The rendered prompt of a problem."""
-        from tinker_cookbook.recipes.math_rl.math_env import MathEnv
+    @abstractmethod
+    def tokens(self, item: I_contra) -> tinker.ModelInput:
+        """The rendered prompt of an item, that of the first turn."""
 
-        question: Message = {
-            "role": "user",
-            "content": problem.question + MathEnv.question_suffix(),
-        }
-        return self.renderer.build_generation_prompt([*self._prefix(), question])
+    @abstractmethod
+    def text(self, item: I_contra) -> list[int]:
+        """A fixed text on an item that starts with its prompt, as tokens."""
 
-    def group(self, problem: Problem, size: int) -> ProblemGroupBuilder:
-        """The cookbook's environments for `size` rollouts of one problem."""
-        from tinker_cookbook.recipes.math_rl.math_env import MathEnv
-        from tinker_cookbook.rl.problem_env import ProblemGroupBuilder
+    @abstractmethod
+    def group(self, item: I_contra, size: int) -> EnvGroupBuilder:
+        """The environments of `size` episodes on one item."""
 
-        make: Callable[[], MathEnv] = partial(
-            MathEnv,
-            problem.question,
-            problem.gold,
-            self.renderer,
-            convo_prefix=self._prefix(),
-            format_coef=self.training.format_coefficient,
-            # the cookbook's second would make a reward depend on the load of this machine
-            timeout=GRADING_SECONDS,
-        )
-        return ProblemGroupBuilder(env_thunk=make, num_envs=size)
+    @abstractmethod
+    def graded(self, trajectory: Trajectory) -> Graded:
+        """What the environment found in a finished episode."""
 
-    def _prefix(self) -> list[Message]:
-        from tinker_cookbook.recipes.math_rl.math_env import MathEnv
+    @abstractmethod
+    async def evaluated(
+        self, sampler: tinker.SamplingClient, spec: EvaluationSpec, item: I_contra
+    ) -> list[Row]:
+        """Decode and grade one item, as often as registered.
 
-        return MathEnv.standard_fewshot_prefix() if self.training.few_shot == "standard" else []
+        Raises:
+            RunError: the service left the item without a response.
+        """
 
 
-def prompter(tokenizer_source: str, training: TrainingSpec) -> Prompter:
-    """A prompter on the tokenizer of a folder or a hub's model name."""
-    from tinker_cookbook.renderers import get_renderer
+# the loop looks into no item: only the prompter of its task does
+AnyPrompter = Prompter[Any]
+
+
+def prompter(tokenizer_source: str, experiment: Experiment, task: Task) -> AnyPrompter:
+    """The prompter of the experiment's task, on the tokenizer of a folder or a hub's model name."""
     from tinker_cookbook.tokenizer_utils import get_tokenizer
 
-    return Prompter(get_renderer(training.renderer, get_tokenizer(tokenizer_source)), training)
+    from harness.tasks.sec_search import SearchTask
+    from harness.training.searches import search_prompter
+    from harness.training.word_problems import problem_prompter
+
+    tokenizer = get_tokenizer(tokenizer_source)
+    if isinstance(task, SearchTask):
+        return search_prompter(tokenizer, experiment, task)
+    return problem_prompter(tokenizer, experiment.registration.training)

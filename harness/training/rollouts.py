@@ -1,117 +1,68 @@
-"""Sampling rollouts: one seeded request a prompt, many requests at once, graded as they arrive."""
+"""Sampling rollouts: seeded requests, all of a step under way at once, graded as they arrive."""
 
 from __future__ import annotations
 
-import asyncio
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tinker_cookbook.completers import StopCondition, TokenCompleter, TokensWithLogprobs
 from tinker_cookbook.exceptions import TinkerCookbookError
-from tinker_cookbook.rl.rollouts import do_group_rollout
+from tinker_cookbook.rl.rollouts import do_group_rollout, do_single_rollout
+from tinker_cookbook.rl.types import TrajectoryGroup
 
 from harness.cards import Arm
 from harness.errors import RunError
-from harness.training.prompts import Prompter
+from harness.tasks.task import Item
+from harness.training.completers import GroupCompleter, Sampling, TurnCompleter
+from harness.training.prompts import AnyPrompter
 from harness.training.streams import stream_seed
 from harness.training.together import together
+from harness.training.token_rows import TokenRow, token_row
 
 if TYPE_CHECKING:
     import tinker
-    from tinker_cookbook.rl.types import TrajectoryGroup
-
-    from harness.tasks.gsm8k import Problem
+    from tinker_cookbook.rl.types import EnvGroupBuilder
 
 
 @dataclass(frozen=True)
 class SampledGroup:
-    """The graded rollouts of one prompt, and the request that they came from."""
+    """The graded rollouts of one prompt, and the requests that they came from."""
 
     prompt: int
     requested: int
     seed: int
     rollouts: TrajectoryGroup
 
+    @cached_property
+    def rows_G(self) -> list[TokenRow]:
+        """Each rollout as one sequence, aligned with its datum."""
+        return [token_row(trajectory) for trajectory in self.rollouts.trajectories_G]
 
-class GroupCompleter(TokenCompleter):
-    """Serves all environments of one group from one request with `num_samples`.
-
-    The environments of a group ask with the same prompt; the k-th to ask gets sample k. `where`
-    names the group in errors.
-
-    Raises:
-        RunError: the service returned fewer samples than it was asked for, or a sample whose tokens
-            do not have one finite log-prob each.
-    """
-
-    def __init__(
-        self,
-        sampler: tinker.SamplingClient,
-        params: tinker.SamplingParams,
-        num_samples: int,
-        where: str,
-    ) -> None:
-        self._sampler = sampler
-        self._params = params
-        self._num_samples = num_samples
-        self._where = where
-        self._asked = 0
-        self._response: asyncio.Task[tinker.SampleResponse] | None = None
-        self.requested = 0
-
-    async def __call__(
-        self,
-        model_input: tinker.ModelInput,
-        stop: StopCondition,  # noqa: ARG002  the params hold the renderer's stop condition already
-        *,
-        max_tokens: int | None = None,  # noqa: ARG002  single-turn environments set no budget
-    ) -> TokensWithLogprobs:
-        """The next sample of the group."""
-        index = self._asked
-        self._asked += 1
-        if self._response is None:
-            self._response = asyncio.create_task(self._request(model_input))
-        sequences = (await self._response).sequences
-        if len(sequences) != self._num_samples:
-            raise RunError(
-                f"{self._where}: {len(sequences)} samples came back, {self._num_samples} were "
-                "asked for; look at the service's log, then run again"
-            )
-        tokens, logprobs = list(sequences[index].tokens), list(sequences[index].logprobs or ())
-        finite = sum(map(math.isfinite, logprobs))
-        if not tokens or finite != len(tokens) or len(logprobs) != len(tokens):
-            raise RunError(
-                f"{self._where}, rollout {index}: {len(tokens)} tokens came back with {finite} "
-                "finite log-probs, at least 1 token and a log-prob for each are needed; use a "
-                "service that returns them"
-            )
-        return TokensWithLogprobs(tokens, logprobs, sequences[index].stop_reason)
-
-    async def _request(self, prompt: tinker.ModelInput) -> tinker.SampleResponse:
-        # counted here, where the request is made, so that gates see what was executed
-        self.requested += self._num_samples
-        return await self._sampler.sample_async(
-            prompt=prompt, num_samples=self._num_samples, sampling_params=self._params
-        )
+    @property
+    def constant(self) -> bool:
+        """Whether all rewards are equal."""
+        return len(set(self.rollouts.get_total_rewards())) == 1
 
 
 async def sample_step(
     sampler: tinker.SamplingClient,
-    prompter: Prompter,
+    prompter: AnyPrompter,
     arm: Arm,
     step: int,
-    prompts: Sequence[tuple[int, Problem]],
+    prompts: Sequence[tuple[int, Item]],
 ) -> list[SampledGroup]:
-    """The rollouts of one step, all requests under way at once.
+    """The rollouts of one step, all of them under way at once.
+
+    A group of one-reply episodes takes one request; of several turns, each turn of each rollout
+    takes one. All come from `sampler`, whatever the learner does meanwhile.
 
     Args:
         sampler: the snapshot to sample from.
         prompter: renders the prompts and makes the environments.
         arm: gives the group size and the seed.
         step: the step, part of each request's seed.
-        prompts: (index in the train split, problem), P of them.
+        prompts: (index in the train split, item), P of them.
 
     Returns:
         P groups, in the order of `prompts`.
@@ -119,29 +70,62 @@ async def sample_step(
     Raises:
         RunError: what came back can't be used; names arm, step and prompt.
     """
+    sampling = training_sampling(sampler, prompter)
 
-    async def sample(index: int, problem: Problem) -> SampledGroup:
+    async def sample(index: int, item: Item) -> SampledGroup:
         where = f"arm {arm.name}: step {step}, train item {index}"
         seed = stream_seed(arm.seed, "rollout", arm.name, step, index)
-        completer = GroupCompleter(sampler, sampling_params(prompter, seed), arm.group_size, where)
+        builder = prompter.group(item, arm.group_size)
+        if prompter.by_turns:
+            rollouts = await sample_episodes(builder, sampling, seed, where)
+            return SampledGroup(index, len(rollouts.trajectories_G), seed, rollouts)
+        completer = GroupCompleter(sampling, seed, arm.group_size, where)
         try:
-            rollouts = await do_group_rollout(prompter.group(problem, arm.group_size), completer)
+            rollouts = await do_group_rollout(builder, completer)
         except TinkerCookbookError as error:
-            raise RunError(f"{where}: the cookbook can't read a response: {error}") from error
+            raise unreadable(where, error) from error
         return SampledGroup(index, completer.requested, seed, rollouts)
 
-    return await together(sample(index, problem) for index, problem in prompts)
+    return await together(sample(index, item) for index, item in prompts)
 
 
-def sampling_params(prompter: Prompter, seed: int) -> tinker.SamplingParams:
-    """The registered sampling parameters with this seed."""
-    import tinker
+async def sample_episodes(
+    builder: EnvGroupBuilder, sampling: Sampling, seed: int, where: str
+) -> TrajectoryGroup:
+    """Episodes of several turns, all at once, each with random streams of its own.
 
-    return tinker.SamplingParams(
-        max_tokens=prompter.training.max_tokens,
-        temperature=prompter.training.temperature,
-        stop=prompter.stop,
-        seed=seed,
-        top_k=-1,
-        top_p=1.0,
+    Raises:
+        RunError: what came back can't be used, or a prompt left no room for a reply.
+    """
+    envs = await builder.make_envs()
+    completers = [TurnCompleter(sampling, seed, g, where) for g in range(len(envs))]
+    try:
+        trajectories = await together(
+            do_single_rollout(completer, env)
+            for completer, env in zip(completers, envs, strict=True)
+        )
+        graded = await builder.compute_group_rewards(trajectories, envs)
+    except TinkerCookbookError as error:
+        raise unreadable(where, error) from error
+    finally:
+        await builder.cleanup()
+    silent = sum(completer.turns == 0 for completer in completers)
+    if silent:
+        raise RunError(
+            f"{where}: {silent} episodes have no turn, since no reply fits behind the prompt; "
+            "raise max_seq_len or lower max_tokens"
+        )
+    return TrajectoryGroup(
+        trajectories, [reward for reward, _ in graded], [metrics for _, metrics in graded]
     )
+
+
+def unreadable(where: str, error: TinkerCookbookError) -> RunError:
+    """What is said of a response that the cookbook can't read."""
+    return RunError(f"{where}: the cookbook can't read a response: {error}")
+
+
+def training_sampling(sampler: tinker.SamplingClient, prompter: AnyPrompter) -> Sampling:
+    """The registered way to sample while training."""
+    training = prompter.training
+    return Sampling(sampler, training.max_tokens, training.temperature, prompter.stop)

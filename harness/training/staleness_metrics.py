@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.cards import Arm
 from harness.errors import RunError
@@ -19,30 +20,47 @@ from harness.methods import clip_mass, staleness
 from harness.methods.clip_mass import Mass
 from harness.methods.losses import clip_bounds
 from harness.records import GroupRecord
+from harness.training.token_rows import NO_TURN
 
 if TYPE_CHECKING:
     import tinker
+
+PREFIX = "staleness/"
 
 LOW_K = ("1", "2")
 """Buckets of success counts that the cards call the low ones."""
 
 
 def staleness_metrics(
-    where: str, arm: Arm, groups: Sequence[GroupRecord], data_D: Sequence[tinker.Datum]
+    where: str,
+    arm: Arm,
+    groups: Sequence[GroupRecord],
+    data_D: Sequence[tinker.Datum],
+    turns_D_T: Sequence[NDArray[np.int64]],
+    prefix: str = PREFIX,
 ) -> dict[str, float]:
-    """Figures by name, all under `staleness/`; log-probs in nats, means over action tokens.
+    """Figures by name, all under `prefix`; log-probs in nats, means over action tokens.
 
     `ratio_*`, `kl_*`, `clip_*` and entropies are as in `harness.methods.staleness`. `mass_total`
     is the sum of |A| and `mass_clipped` that of |A| where the clip is active; `mass_fraction` is
     their quotient, 0 if there is no mass to lose. The same sums by success count
     (`mass/k=1/total`), where rewards are 0 and 1, and by reward rank and sign
     (`mass/rank=1+/total`). `mass_low_minus_high` is the clipped mass of groups with k <= 2 less
-    that of all others, over the total.
+    that of all others, over the total. Of episodes of several turns, KL, clipping and ratio
+    quantiles by turn too (`turn=0/kl_k3`), with the tokens and trajectories that they are of.
+
+    Args:
+        where: names arm and step in errors.
+        arm: its clip bounds are the registered ones.
+        groups: what is stored of the rollouts.
+        data_D: their datums, as they were sent.
+        turns_D_T: the turn of each target, -1 where it was not sampled.
+        prefix: what every name starts with.
 
     Raises:
         RunError: a ratio or a figure is not a finite number.
     """
-    batch = sent_batch(groups, data_D)
+    batch = sent_batch(groups, data_D, turns_D_T)
     low, high = clip_bounds(arm.loss_config)
     ratios = asdict(staleness.ratio_stats(batch))
     del ratios["tokens"]  # it is among the figures of every step
@@ -59,16 +77,22 @@ def staleness_metrics(
         "cross_entropy": entropies.cross,
         **mass_figures(batch, low, high),
     }
+    if all("turn_lengths_G_K" in group for group in groups):
+        figures |= turn_figures(batch, np.concatenate(turns_D_T), low, high)
     for name, value in figures.items():
         if not math.isfinite(value):
             raise RunError(
-                f"{where}: staleness/{name} is {value}, not a finite number; look at the log-probs "
+                f"{where}: {prefix}{name} is {value}, not a finite number; look at the log-probs "
                 "that sampler and service returned"
             )
-    return {f"staleness/{name}": float(value) for name, value in figures.items()}
+    return {f"{prefix}{name}": float(value) for name, value in figures.items()}
 
 
-def sent_batch(groups: Sequence[GroupRecord], data_D: Sequence[tinker.Datum]) -> staleness.Batch:
+def sent_batch(
+    groups: Sequence[GroupRecord],
+    data_D: Sequence[tinker.Datum],
+    turns_D_T: Sequence[NDArray[np.int64]],
+) -> staleness.Batch:
     """The action tokens of a step with behaviour log-probs and advantages as the datums carry them.
 
     They are read from what was sent and not from the rollouts, so that a wrong datum shows.
@@ -76,8 +100,8 @@ def sent_batch(groups: Sequence[GroupRecord], data_D: Sequence[tinker.Datum]) ->
     learner = [row for group in groups for row in group["learner_logprobs_G_T"]]
     sent = {
         key: [
-            np.asarray(datum.loss_fn_inputs[key].tolist(), dtype=np.float64)[-len(row) :]
-            for datum, row in zip(data_D, learner, strict=True)
+            np.asarray(datum.loss_fn_inputs[key].tolist(), dtype=np.float64)[turn_T != NO_TURN]
+            for datum, turn_T in zip(data_D, turns_D_T, strict=True)
         ]
         for key in ("logprobs", "advantages")
     }
@@ -88,6 +112,18 @@ def sent_batch(groups: Sequence[GroupRecord], data_D: Sequence[tinker.Datum]) ->
         np.repeat(np.arange(len(learner)), [len(row) for row in learner]),
         [group["rewards_G"] for group in groups],
     )
+
+
+def turn_figures(
+    batch: staleness.Batch, turns_T: NDArray[np.int64], low: float, high: float
+) -> dict[str, float]:
+    """Figures of each turn that any trajectory had; a quantile that is not told is left out."""
+    figures: dict[str, float] = {}
+    by_turn = staleness.by_turn(batch, turns_T[turns_T != NO_TURN], low, high)
+    for turn, found in by_turn.items():
+        told = {name: value for name, value in asdict(found).items() if value is not None}
+        figures |= {f"turn={turn}/{name}": float(value) for name, value in told.items()}
+    return figures
 
 
 def mass_figures(batch: staleness.Batch, low: float, high: float) -> dict[str, float]:

@@ -23,7 +23,8 @@ def step_metrics(
     groups whose rewards are all equal; `tokens` counts action tokens; `kl_behaviour_learner` is the
     k1 estimate, the mean of behaviour minus learner log-prob over action tokens, in nats;
     `entropy` is the mean of minus the behaviour log-prob. The service's own figures are prefixed
-    with `service/`; `where` names arm and step in errors.
+    with `service/`; `where` names arm and step in errors. Figures of episodes are means over
+    rollouts, under `episode/`.
 
     Raises:
         RunError: a figure is not a finite number.
@@ -43,6 +44,7 @@ def step_metrics(
         "kl_behaviour_learner": math.fsum(gaps) / len(gaps),
         "max_abs_logprob_gap": max(abs(gap) for gap in gaps),
         "entropy": -math.fsum(behaviour) / len(behaviour),
+        **_episodes([figures for group in groups for figures in group.get("episodes_G", ())]),
         **{f"service/{name}": float(value) for name, value in {**forward, **optimizer}.items()},
     }
     for name, value in metrics.items():
@@ -73,6 +75,14 @@ def training_note(arm: str, records: Sequence[StepRecord]) -> str:
         f"{text}; gradient norm mean {statistics.fmean(norms):.5g}, variance over "
         f"{len(norms)} steps {variance:.5g}"
     )
+
+
+def _episodes(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = figures[0] if figures else ()
+    return {
+        f"episode/{name}": math.fsum(each[name] for each in figures) / len(figures)
+        for name in names
+    }
 
 
 def _share(flags: Sequence[bool]) -> float:

@@ -44,7 +44,7 @@ def record(arm: Arm, step: int, model: str = "m") -> dict[str, Any]:
 
 def measure(arm: Arm, made: dict[str, Any]) -> None:
     """Put the record's figures down, as the loop does."""
-    made["metrics"] = staleness_metrics("here", arm, made["groups"], datums(made["groups"]))
+    made["metrics"] = staleness_metrics("here", arm, made["groups"], *sent(made["groups"]))
     made["metrics"]["service/loss:sum"] = loss_and_surrogate(arm, made)[0]
 
 
@@ -70,18 +70,23 @@ def group(arm: Arm, generator: np.random.Generator, lag: int) -> dict[str, Any]:
     }
 
 
-def datums(groups: list[dict[str, Any]]) -> list[Any]:
-    """What the update was sent: a prompt token, then the action tokens."""
-    found = []
+def sent(groups: list[dict[str, Any]]) -> tuple[list[Any], list[Any]]:
+    """What the update was sent, and the turn of each target: one token, then the turn's own."""
+    data, turns = [], []
     for each in groups:
-        rows = zip(each["logprobs_G_T"], each["advantages_G"], strict=True)
-        for logprobs, advantage in rows:
+        lengths_G = each.get("turn_lengths_G_K") or [[len(row)] for row in each["logprobs_G_T"]]
+        rows = zip(each["logprobs_G_T"], each["advantages_G"], lengths_G, strict=True)
+        for logprobs, advantage, lengths in rows:
+            turn_T = np.asarray([t for k, n in enumerate(lengths) for t in (-1, *[k] * n)])
             inputs = {
-                "logprobs": np.asarray([0.0, *logprobs]),
-                "advantages": np.asarray([0.0] + [advantage] * len(logprobs), dtype=np.float32),
+                "logprobs": np.zeros(turn_T.size),
+                "advantages": np.zeros(turn_T.size, dtype=np.float32),
             }
-            found.append(SimpleNamespace(loss_fn_inputs=inputs))
-    return found
+            inputs["logprobs"][turn_T >= 0] = logprobs
+            inputs["advantages"][turn_T >= 0] = advantage
+            data.append(SimpleNamespace(loss_fn_inputs=inputs))
+            turns.append(turn_T)
+    return data, turns
 
 
 def text_print(version: int) -> list[float]:

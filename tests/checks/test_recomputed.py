@@ -6,7 +6,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves test folders off the path
 
-from lagged import datums, record
+from lagged import record, sent
 
 from harness.cards import Arm
 from harness.checks.recomputed import (
@@ -48,7 +48,7 @@ def test_two_computations_of_every_figure_agree(estimator, seed):
     """The metrics of the loop and those recomputed token by token are the same names and values."""
     arm = arm_of(estimator, seed=seed)
     made = record(arm, 7)
-    logged = staleness_metrics("here", arm, made["groups"], datums(made["groups"]))
+    logged = staleness_metrics("here", arm, made["groups"], *sent(made["groups"]))
 
     assert logged == pytest.approx(staleness_figures(made, 0.8, 1.2), rel=1e-9, abs=1e-12)
 

@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import harness.decisions
 from harness.decisions import Criterion, Verdict, decide
+from harness.decisions.beside import score_line
 from harness.decisions.diagnostics import LABEL, diagnostics, disagreements, lines
 
 Registered = Callable[..., Criterion]
@@ -109,3 +111,26 @@ def test_invalid_data_have_no_diagnostics(registered: Registered, table: Table) 
     """Data that do not fit the registration say nothing, in any method."""
     scores, ids = table(80, 15, 12, 13)
     assert lines(registered(), scores, [*ids, "lost"]) == []
+
+
+def test_graded_scores_are_clustered_by_item(registered) -> None:
+    """Beside a rule on estimates stands a t interval over items: 1.96 becomes t with n - 1."""
+    ids = [f"q{i}" for i in range(4)]
+    rows = {
+        "treatment": dict(zip(ids, (0.2, 0.4, 0.6, 0.8), strict=True)),
+        "baseline": dict.fromkeys(ids, 0.25),
+    }
+    criterion = registered(method="point_thresholds", margin=0.0)
+    found = {each.name: each.interval for each in diagnostics(criterion, rows, ids)}
+
+    half = 3.182446 * np.std((0.2, 0.4, 0.6, 0.8), ddof=1) / 2.0
+    assert found["clustered_t"].estimate == pytest.approx(0.25)
+    assert found["clustered_t"].half_width == pytest.approx(half, rel=1e-6)
+
+
+def test_a_score_line_gives_every_metric_its_interval() -> None:
+    """Means in the order given; a metric without spread has no interval."""
+    scores = {"f4": {"a": 0.0, "b": 0.5}, "recall": {"a": 1.0, "b": 1.0}}
+    line = score_line("base", scores, 0.05)
+
+    assert line.startswith("evaluation of base: f4 0.2500 [-2.9266, 3.4266], recall 1.0000 (n=2")

@@ -178,6 +178,33 @@ def clip_metric_without_sign() -> None:
     replace(staleness, "clip_active", outside)
 
 
+def constant_groups_kept() -> None:
+    """Arms with TailRL train on groups of equal rewards too, and say so nowhere."""
+    import dataclasses
+
+    def kept(original: Callable[..., Any], context: Any, *more: Any) -> Any:
+        estimate, batch = original(context, *more)
+        if context.arm.estimator == "tailrl":
+            batch = dataclasses.replace(batch, dropped_D=[False] * len(batch.dropped_D))
+        return estimate, batch
+
+    wrap_in_loop("estimated", kept)
+
+
+def turn_shifted() -> None:
+    """Each action token counts for the turn of its neighbour."""
+    import numpy as np
+
+    from harness.methods import staleness
+
+    original = staleness.by_turn
+
+    def shifted(batch: Any, turns_T: Any, *bounds: float) -> Any:
+        return original(batch, np.roll(turns_T, 1), *bounds)
+
+    replace(staleness, "by_turn", shifted)
+
+
 def full_disk() -> None:
     """From a moment on no record may grow beyond 1,000 bytes."""
     from harness.store import files
@@ -254,8 +281,18 @@ LAG_SABOTAGES = {
     "clip_metric_without_sign": Sabotage(clip_metric_without_sign, "logged_metrics_error", ""),
 }
 
+SEARCH_SABOTAGES = {
+    "lag_off_by_one": LAG_SABOTAGES["lag_off_by_one"],
+    "behaviour_from_learner": LAG_SABOTAGES["behaviour_from_learner"],
+    "constant_groups_kept": Sabotage(constant_groups_kept, "executed_drop_error", ""),
+    "turn_shifted": Sabotage(turn_shifted, "logged_metrics_error", ""),
+}
+
 PLANTS: dict[str, Callable[[], None]] = {
-    **{name: sabotage.plant for name, sabotage in (SABOTAGES | LAG_SABOTAGES).items()},
+    **{
+        name: sabotage.plant
+        for name, sabotage in (SABOTAGES | LAG_SABOTAGES | SEARCH_SABOTAGES).items()
+    },
     "nan_reward": nan_reward,
     "full_disk": full_disk,
     "mark": mark,

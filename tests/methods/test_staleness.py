@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from harness.errors import RunError, StatisticsError
 from harness.methods import loss_and_gradient
 from harness.methods.staleness import (
+    TAIL_TOKENS,
     Batch,
+    by_turn,
     clip_fractions,
     constant_group_share,
     entropy_estimates,
@@ -205,3 +207,49 @@ def test_bad_batches_are_refused(call, error, message):
     """NaN, overflow, misaligned arrays, stray rollouts and swapped bounds each have a message."""
     with pytest.raises(error, match=message):
         call()
+
+
+def turned(tokens_per_turn: dict[int, int]):
+    """Tokens of two rollouts, taken in turns, with ratios around 1; and the turn of each."""
+    generator = np.random.Generator(np.random.PCG64(3))
+    turns = np.repeat(list(tokens_per_turn), list(tokens_per_turn.values()))
+    generator.shuffle(turns)
+    learner = generator.uniform(-3, -0.1, size=turns.size)
+    behaviour = learner + generator.normal(scale=0.2, size=turns.size)
+    rollouts = np.where(turns == 0, np.arange(turns.size) % 2, 0)
+    return Batch.of(learner, behaviour, np.ones(turns.size), rollouts, [[1.0, 0.0]]), turns
+
+
+def test_figures_by_turn_are_those_of_its_tokens_alone():
+    """Each turn's figures equal those of a batch that holds nothing else."""
+    batch, turns = turned({0: 250, 1: 199, 4: 30})
+    found = by_turn(batch, turns, 0.8, 1.2)
+
+    assert list(found) == [0, 1, 4]
+    for turn, figures in found.items():
+        here = turns == turn
+        alone = token_batch(batch.learner_T[here], batch.behaviour_T[here], [1.0] * here.sum())
+        kl, ratios = kl_estimates(alone), ratio_stats(alone)
+        assert (figures.kl_k1, figures.kl_k2, figures.kl_k3) == (kl.k1, kl.k2, kl.k3)
+        assert (figures.ratio_p5, figures.ratio_p95) == (ratios.p5, ratios.p95)
+        assert figures.clip_raw == clip_fractions(alone, 0.8, 1.2).raw
+        assert figures.tokens == here.sum()
+        assert figures.trajectories == (2 if turn == 0 else 1)
+
+
+def test_first_and_last_percentiles_need_200_tokens():
+    """Of fewer they would be an extreme: nothing is told."""
+    batch, turns = turned({0: TAIL_TOKENS, 1: TAIL_TOKENS - 1})
+    many, few = by_turn(batch, turns, 0.8, 1.2).values()
+
+    assert (many.ratio_p1, many.ratio_p99) == tuple(
+        np.quantile(batch.ratio_T[turns == 0], [0.01, 0.99]).tolist()
+    )
+    assert few.ratio_p1 is few.ratio_p99 is None
+
+
+def test_turns_are_one_a_token():
+    """A turn too few is an error, not a shorter figure."""
+    batch, turns = turned({0: 5})
+    with pytest.raises(StatisticsError, match="turns"):
+        by_turn(batch, turns[:-1], 0.8, 1.2)

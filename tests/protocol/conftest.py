@@ -16,7 +16,7 @@ from service_doubles import CARD, ScriptedService, small_experiment, small_task
 from harness.protocol.arms import ArmKeeper
 from harness.protocol.run import CardRun
 from harness.store import RunStore
-from harness.training.prompts import Prompter
+from harness.training.word_problems import ProblemPrompter
 
 
 class FakeService:
@@ -38,7 +38,7 @@ class FakeService:
         self.asked += 1
         return self.scripted
 
-    def prompter(self):
+    def prompter(self, _task):
         """A prompter on a tokenizer of the problems."""
         return self._prompter
 
@@ -77,7 +77,7 @@ def new_prompter(words, small):
 
     tokenizer = build_tokenizer([p.question for p in words.train], min_count=2)
     training = small.registration.training
-    return Prompter(get_renderer(training.renderer, tokenizer), training)
+    return ProblemPrompter(get_renderer(training.renderer, tokenizer), training)
 
 
 @pytest.fixture

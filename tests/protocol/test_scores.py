@@ -3,7 +3,7 @@ import math
 import pytest
 
 from harness.errors import RunError, StatisticsError
-from harness.protocol.scores import item_score, of_steps, step_mean
+from harness.protocol.scores import headline, item_score, item_scores, of_steps, step_mean
 
 
 def row(flags, item="test/00000"):
@@ -63,3 +63,59 @@ def test_fewer_steps_are_an_error_and_never_a_shorter_mean(values):
     """A missing step, or one without a finite value, is named."""
     with pytest.raises(RunError, match="arm a: m has no value at steps"):
         step_mean("arm a", steps(values), "m", 0, 2)
+
+
+def draws(item, **scores):
+    """One row a draw of an item."""
+    rows = zip(*scores.values(), strict=True)
+    return [
+        {"item_id": item, "draw": n, "stop": "completed", "n_tokens": 3,
+         "scores": dict(zip(scores, row, strict=True))}
+        for n, row in enumerate(rows)
+    ]  # fmt: skip
+
+
+def test_an_item_of_several_draws_has_their_mean_or_the_best_of_them():
+    """By item, in the order of the rows; each score has its own best."""
+    rows = [
+        *draws("b", f4=[0.2, 0.6], recall=[1.0, 0.5]),
+        *draws("a", f4=[0.0, 1.0], recall=[0, 1]),
+    ]
+
+    assert item_scores(rows, "f4") == pytest.approx({"b": 0.4, "a": 0.5})
+    assert list(item_scores(rows, "f4")) == ["b", "a"]
+    assert item_scores(rows, "f4_best_of_2") == {"b": 0.6, "a": 1.0}
+    assert item_scores(rows, "recall_best_of_2") == {"b": 1.0, "a": 1.0}
+    assert headline(rows) == "f4"
+
+
+def test_graded_answers_keep_their_own_score():
+    """A row of samples has pass@k, and its headline is its own pass@1."""
+    rows = [row([True, False], "a"), row([False, False], "b")]
+
+    assert item_scores(rows, "pass@2") == {"a": 1.0, "b": 0.0}
+    assert headline(rows) == "pass@1"
+
+
+def test_a_score_that_episodes_do_not_have_is_an_error():
+    """The ones that they have are named; missing draws are an error too."""
+    rows = draws("a", f4=[0.2], recall=[0.1])
+
+    with pytest.raises(RunError, match=r"item a: no score 'f3', episodes have \['f4', 'recall'\]"):
+        item_scores(rows, "f3")
+    with pytest.raises(StatisticsError, match="best of 2"):
+        item_scores(rows, "f4_best_of_2")
+
+
+def test_a_missing_draw_is_not_a_smaller_mean():
+    """All items have the same draws, or there is no score."""
+    rows = [*draws("a", f4=[0.2, 0.6]), *draws("b", f4=[0.5])]
+    with pytest.raises(RunError, match=r"items have the draws \[\(0,\), \(0, 1\)\]"):
+        item_scores(rows, "f4")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_score_that_is_no_number_is_an_error(value):
+    """It is not averaged away."""
+    with pytest.raises(StatisticsError, match="values are finite"):
+        item_scores(draws("a", f4=[0.2, value]), "f4")

@@ -145,3 +145,20 @@ def test_the_harness_own_errors_pass_through(make, monkeypatch):
 
     with pytest.raises(RunError, match=r"^a reward is nan$"):
         service.run(work())
+
+
+def test_each_committed_model_has_an_engine_of_its_own():
+    """Two experiments of one session may train different models at the same time."""
+    from harness.embedded import (
+        MODEL_DIR,
+        MODEL_NAME,
+        SEARCH_MODEL_DIR,
+        SEARCH_MODEL_NAME,
+        model_dir,
+    )
+
+    assert services.engine_folder(MODEL_NAME) == "engine"
+    assert services.engine_folder(SEARCH_MODEL_NAME) == "engine-search_model"
+    assert (model_dir(MODEL_NAME), model_dir(SEARCH_MODEL_NAME)) == (MODEL_DIR, SEARCH_MODEL_DIR)
+    # a scale of one's own may name a model that the engine then serves under that name
+    assert model_dir("a/model") == MODEL_DIR

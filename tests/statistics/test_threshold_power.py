@@ -64,3 +64,16 @@ def test_numbers_out_of_range_are_refused(changes):
     """Nothing is computed from a design that can't be."""
     with pytest.raises(StatisticsError):
         block(**changes)
+
+
+def test_a_range_that_refutes_has_two_ends_and_graded_scores_a_mean_squared_difference():
+    """Two pairs of graded scores on 64 items: chances of [-5, +5) points, as simulated."""
+    generator = np.random.Generator(np.random.PCG64(2))
+    differences = generator.normal(0.0, math.sqrt(0.06), (2, 20_000, 64)).sum(axis=0).mean(axis=1)
+    power = block(n=64, margin=0.05, refuted_margin=0.05, refuted_from=-0.05, discordances=[0.06])
+    (row,) = power.rows
+
+    assert row.validated_at_none == pytest.approx(float((differences >= 0.05).mean()), abs=0.01)
+    inside = (differences >= -0.05) & (differences < 0.05)
+    assert row.refuted_at_none == pytest.approx(float(inside.mean()), abs=0.01)
+    assert "refuted below +5.00% and not below -5.00%" in power.lines()[0]

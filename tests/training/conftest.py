@@ -12,7 +12,7 @@ from service_doubles import ScriptedService, small_experiment, small_task
 
 from harness.cards import Experiment
 from harness.tasks.gsm8k import Task
-from harness.training.prompts import Prompter
+from harness.training.word_problems import ProblemPrompter
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +28,7 @@ def words() -> Task:
 
 
 @pytest.fixture(scope="session")
-def renderer(words: Task, small: Experiment) -> Prompter:
+def renderer(words: Task, small: Experiment) -> ProblemPrompter:
     """A prompter on a tokenizer of these problems."""
     from tinker_cookbook.renderers import get_renderer
 
@@ -36,10 +36,10 @@ def renderer(words: Task, small: Experiment) -> Prompter:
 
     tokenizer = build_tokenizer([p.question for p in words.train], min_count=2)
     training = small.registration.training
-    return Prompter(get_renderer(training.renderer, tokenizer), training)
+    return ProblemPrompter(get_renderer(training.renderer, tokenizer), training)
 
 
 @pytest.fixture
-def service(renderer: Prompter, words: Task) -> ScriptedService:
+def service(renderer: ProblemPrompter, words: Task) -> ScriptedService:
     """A scripted service that nobody has called yet."""
     return ScriptedService(renderer, words)

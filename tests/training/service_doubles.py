@@ -24,8 +24,8 @@ from harness.store import RunStore
 from harness.tasks.gsm8k import Problem, Task
 from harness.training.estimators import estimator
 from harness.training.loop import ArmContext
-from harness.training.prompts import Prompter
 from harness.training.streams import data_order
+from harness.training.word_problems import ProblemPrompter
 
 CARD = Path(__file__).parents[2] / "experiments" / "cards" / "gs1_vs_grpo_gsm8k_2b.json"
 GRPO, GS1 = "grpo_gs8_seed0", "gs1_seed0"
@@ -92,7 +92,7 @@ class ScriptedService:
     hash of what was asked and of the weights. `sequence` makes the sequence of a text.
     """
 
-    def __init__(self, prompter: Prompter, task: Task) -> None:
+    def __init__(self, prompter: ProblemPrompter, task: Task) -> None:
         self.tokenizer = prompter.renderer.tokenizer
         self.stop = int(prompter.stop[0])
         self.gold = {p.question: p.gold for p in (*task.train, *task.test)}
@@ -283,7 +283,7 @@ def arm_context(
     name: str,
     task: Task,
     service: ScriptedService,
-    prompter: Prompter,
+    prompter: ProblemPrompter,
     folder: Path,
     before_step: Callable[[], None] = lambda: None,
     after_step: Callable[[StepRecord], None] = lambda _record: None,

@@ -4,7 +4,8 @@ import pytest
 from service_doubles import ScriptedSampler, problems
 
 from harness.errors import BudgetExceeded, RunError
-from harness.training.evaluate import UNDER_WAY, evaluate, grade
+from harness.training.evaluate import UNDER_WAY, evaluate
+from harness.training.word_problems import grade
 
 
 @pytest.fixture

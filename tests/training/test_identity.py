@@ -1,11 +1,17 @@
 import dataclasses
 
 import pytest
-from service_doubles import GS1
+from service_doubles import CARD, GS1
 
-from harness.cards import Arm
+from harness.cards import Arm, load_experiment
 from harness.cards.card import Schedule
-from harness.cards.registration import ArmSpec, EvaluationSpec, GradientProbe, TrainingSpec
+from harness.cards.registration import (
+    ArmSpec,
+    EvaluationSpec,
+    GradientProbe,
+    SearchSpec,
+    TrainingSpec,
+)
 from harness.store import content_key
 from harness.training.identity import (
     arm_parts,
@@ -17,6 +23,7 @@ from harness.training.identity import (
 )
 from harness.training.service import ServiceAddress
 
+SEARCH_CARD = CARD.with_name("tailrl_lag8_sec_search_4b.json")
 SERVICE = {"kind": "embedded", "base_weights_sha256": "0" * 64}
 
 # every field with another value that it may have
@@ -34,6 +41,7 @@ TRAINING = {
     "pilot_steps": 1,
     "checkpoint_every": 1,
     "reuse_prompts": True,
+    "drop_constant_groups": True,
 }
 ARM = {
     "name": "renamed",
@@ -326,3 +334,55 @@ def test_preflights_depend_on_experiment_service_and_source(small):
     assert content_key(parts) != content_key(other)
     assert content_key(parts) != content_key(preflight_parts(small, {}))
     assert len(parts["source"]) == 64
+
+
+SEARCH = {
+    "syntax": "json",
+    "max_turns": 3,
+    "broken_reply": "floor",
+    "session": {"default_k": 9},
+    "selection": {"seed": 1},
+    "world": {"seed": 2},
+}
+
+
+def searching(experiment, field):
+    """The search experiment with another value of one field of its task."""
+    search = experiment.registration.search
+    value = SEARCH[field]
+    if isinstance(value, dict):
+        value = getattr(search, field).model_copy(update=value)
+    return with_registration(experiment, search=search.model_copy(update={field: value}))
+
+
+@pytest.fixture(scope="module", name="searches")
+def _searches():
+    return load_experiment(SEARCH_CARD, "embedded")
+
+
+def search_keys(experiment):
+    """The keys of an arm, of its evaluation and of the base model's."""
+    arm = arm_parts(experiment, experiment.arms[0], SERVICE, 1)
+    base = evaluation_parts(experiment, base_parts(experiment, SERVICE), 1)
+    return [content_key(each) for each in (arm, evaluation_parts(experiment, arm, 1), base)]
+
+
+@pytest.mark.parametrize("field", SearchSpec.model_fields)
+def test_every_setting_of_a_search_decides_arms_and_evaluations(searches, field):
+    """Other episodes are other rollouts and other scores, the base model's included."""
+    changed = searching(searches, field)
+
+    assert not set(search_keys(changed)) & set(search_keys(searches))
+
+
+def test_the_corpus_and_the_length_of_an_episode_decide_too(searches):
+    """What is searched, and how far an episode may go."""
+    others = [data(searches, corpus_sha256="f" * 64), with_card(searches, max_seq_len=999)]
+    for changed in others:
+        assert not set(search_keys(changed)) & set(search_keys(searches))
+
+
+def test_word_problems_know_nothing_of_searches(small):
+    """Their keys are what they were."""
+    parts = arm_parts(small, small.arm(GS1), SERVICE, 1) | evaluation_parts(small, {}, 1)
+    assert not parts.keys() & {"search", "corpus_sha256", "trajectory_tokens"}

@@ -170,9 +170,9 @@ def test_a_sampler_without_prompt_logprobs_is_an_error(context, monkeypatch):
 
 def test_staleness_is_read_from_the_datums_as_sent(context, monkeypatch):
     """A datum that carries the learner's log-probs shows as a fresh batch, whatever was sampled."""
-    from harness.training import loop
+    from harness.training import datums
 
-    original = loop.step_data
+    original = datums.step_data
 
     def sent(groups, advantages):
         data = original(groups, advantages)
@@ -188,7 +188,7 @@ def test_staleness_is_read_from_the_datums_as_sent(context, monkeypatch):
             for datum, row in zip(data, zeros, strict=True)
         ]
 
-    monkeypatch.setattr(loop, "step_data", sent)
+    monkeypatch.setattr(datums, "step_data", sent)
     lagged = context()
     train(lagged, steps=1)
     metrics = stored(lagged)[0]["metrics"]

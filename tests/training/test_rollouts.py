@@ -6,7 +6,7 @@ import tinker
 from service_doubles import GRPO, GS1, ScriptedSampler, sequence
 
 from harness.errors import RunError
-from harness.training.rollouts import sample_step, sampling_params
+from harness.training.rollouts import sample_step, training_sampling
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def test_the_count_of_a_group_comes_from_its_request(sample, monkeypatch):
     import harness.training.rollouts as rollouts
 
     class Doubling(rollouts.GroupCompleter):
-        def __init__(self, sampler, params, num_samples, where):
-            super().__init__(sampler, params, 2 * num_samples, where)
+        def __init__(self, sampling, seed, num_samples, where):
+            super().__init__(sampling, seed, 2 * num_samples, where)
 
     monkeypatch.setattr(rollouts, "GroupCompleter", Doubling)
 
@@ -120,7 +120,7 @@ def test_the_seed_of_a_request_names_arm_seed_arm_step_and_prompt(sample, servic
 
 def test_sampling_parameters_are_the_registered_ones(renderer, small):
     """Temperature, length and stop are registered; top_p and top_k leave the policy whole."""
-    params = sampling_params(renderer, 7)
+    params = training_sampling(None, renderer).params(7)
     training = small.registration.training
 
     assert params == tinker.SamplingParams(

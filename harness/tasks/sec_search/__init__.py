@@ -6,7 +6,7 @@ are in `env` and `compact_env`, which are imported by name where rollouts are sa
 
 from harness.tasks.sec_search.prepare import Selection, prepare
 from harness.tasks.sec_search.records import Chunk, Fact, Query
-from harness.tasks.sec_search.reward import Score, best_of, f_beta, mean_best_of, score
+from harness.tasks.sec_search.reward import Score, best_of, f_beta, score
 from harness.tasks.sec_search.session import SearchSession, SessionLimits
 from harness.tasks.sec_search.synthetic import World
 from harness.tasks.sec_search.task import (
@@ -31,7 +31,6 @@ __all__ = [
     "best_of",
     "f_beta",
     "load_search_task",
-    "mean_best_of",
     "prepare",
     "published_task",
     "score",

@@ -32,6 +32,11 @@ class CompactRenderer(Renderer):
     end of sequence.
     """
 
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
+        # a tokenizer call costs more than the few pieces that there are
+        self._known: dict[str, list[int]] = {}
+
     def __reduce__(self) -> tuple[type["CompactRenderer"], tuple[Tokenizer]]:
         return CompactRenderer, (self.tokenizer,)
 
@@ -76,7 +81,9 @@ class CompactRenderer(Renderer):
         return [token for symbol in text for token in self._encode(symbol)]
 
     def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+        if text not in self._known:
+            self._known[text] = list(self.tokenizer.encode(text, add_special_tokens=False))
+        return self._known[text]
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,11 @@ class SearchEnv(EnvFromMessageEnv):
         self._tokens: list[int] = []
         self._turns = 0
 
+    @property
+    def opening(self) -> list[int]:
+        """The rendered question, as tokens."""
+        return self.renderer.build_generation_prompt(self._agent.initial_messages).to_ints()
+
     async def initial_observation(
         self,
     ) -> tuple[tinker.ModelInput, list[str] | list[int]] | InitialObservationOverflow:

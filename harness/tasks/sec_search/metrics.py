@@ -1,15 +1,27 @@
 """What a turn and an episode leave for the record, as flat numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.errors import StatisticsError
 from harness.tasks.sec_search.records import Query
-from harness.tasks.sec_search.reward import EMPTY_REWARD, mean_best_of, score
+from harness.tasks.sec_search.reward import EMPTY_REWARD, score
 from harness.tasks.sec_search.session import SearchSession
 
 CALLS = ("search", "grep", "read", "curate", "drop", "finish")
 EVALUATED = ("f4", "precision", "recall")
+FIGURES = (
+    *EVALUATED,
+    "curated",
+    "empty",
+    "at_cap",
+    "encountered",
+    "encountered_recall",
+    "errors",
+    "invalid_curations",
+    "turns",
+    *(f"calls/{name}" for name in CALLS),
+)
+"""Names of `episode_metrics`."""
 
 
 @dataclass(frozen=True)
@@ -71,28 +83,3 @@ def episode_metrics(session: SearchSession, query: Query, turns: int) -> dict[st
         "turns": float(turns),
         **counted,
     }
-
-
-def evaluation_metrics(episodes_Q_D: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, float]:
-    """F4, precision and recall over D draws of each of Q questions, as means and best of D.
-
-    The best is taken for each metric apart, and then averaged over questions.
-
-    Args:
-        episodes_Q_D: `episode_metrics` of each draw; every question has the same number of them.
-
-    Raises:
-        StatisticsError: a draw is missing, or a score is not a finite number.
-    """
-    draws = {len(episodes_D) for episodes_D in episodes_Q_D}
-    if len(draws) != 1:
-        raise StatisticsError(
-            f"questions have {sorted(draws)} draws; evaluate each of them the same number of times"
-        )
-    (d,) = draws
-    found = {}
-    for name in EVALUATED:
-        values_Q_D = [[episode[name] for episode in episodes_D] for episodes_D in episodes_Q_D]
-        found[name] = mean_best_of(values_Q_D, 1)
-        found[f"{name}_best_of_{d}"] = mean_best_of(values_Q_D, d)
-    return found

@@ -47,6 +47,11 @@ class Query:
     facts: tuple[Fact, ...]
 
     @property
+    def question(self) -> str:
+        """The whole user message."""
+        return self.text
+
+    @property
     def family(self) -> str:
         """What its shorter and longer variants share: the id without its last part."""
         return self.id.rpartition("_")[0] or self.id

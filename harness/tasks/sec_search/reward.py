@@ -75,14 +75,3 @@ def best_of(values: Sequence[float], k: int) -> float:
         )
     total = sum(v * math.comb(i, k - 1) for i, v in enumerate(sorted(values)))
     return total / math.comb(len(values), k)
-
-
-def mean_best_of(values_Q_D: Sequence[Sequence[float]], k: int) -> float:
-    """Mean over queries of the best of k, from D draws of each of Q queries.
-
-    Raises:
-        StatisticsError: there is no query, or `best_of` refuses one.
-    """
-    if not values_Q_D:
-        raise StatisticsError("0 queries; a mean needs at least 1; evaluate first")
-    return sum(best_of(values_D, k) for values_D in values_Q_D) / len(values_Q_D)

@@ -47,6 +47,11 @@ class SearchTask:
     sha256s: Mapping[str, str]
     counts: Mapping[str, JsonValue]
 
+    @property
+    def origin(self) -> str:
+        """The source as a report names it."""
+        return self.source.sentence
+
 
 def published_task(raw: Path | None, prepared: Path, selection: Selection) -> SearchTask:
     """The task on the published data set, from a raw folder or HARNESS_SEC_DIR.
@@ -54,12 +59,14 @@ def published_task(raw: Path | None, prepared: Path, selection: Selection) -> Se
     Raises:
         DataError: there is no such folder, it is a synthetic one, or it can't be prepared.
     """
-    folder = raw or Path(os.environ.get(DATA_DIR_VARIABLE, ""))
-    if not folder.is_dir() or folder == Path():
+    named = raw or os.environ.get(DATA_DIR_VARIABLE)
+    if not named or not Path(named).is_dir():
+        where = f"is not at {named}" if named else f"was not named: {DATA_DIR_VARIABLE} is not set"
         raise DataError(
-            f"the published data set is not at {folder}; point {DATA_DIR_VARIABLE} at a folder of "
-            f"{HUB_NAME} that holds {QUERY_FILES} and {CHUNK_FILES}, or ask for synthetic data"
+            f"the published data set {where}; point {DATA_DIR_VARIABLE} at a folder of {HUB_NAME} "
+            f"that holds {QUERY_FILES} and {CHUNK_FILES}, or ask for synthetic data"
         )
+    folder = Path(named)
     task = load_search_task(prepare(folder, prepared, selection))
     if task.source.kind != "published":
         raise DataError(f"{folder}: holds {task.source.sentence}; ask for synthetic data by name")

@@ -14,10 +14,10 @@ from harness.cards import Experiment
 from harness.cards.registration import LossClient
 from harness.records import StepRecord
 from harness.store import RunStore
-from harness.tasks.gsm8k import Task
+from harness.tasks.task import Task
 from harness.training.estimators import estimator
 from harness.training.loop import ArmContext
-from harness.training.prompts import Prompter
+from harness.training.prompts import AnyPrompter
 from harness.training.streams import arm_order
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @contextmanager
 def throw_away_arms(
     service: tinker.ServiceClient,
-    prompter: Prompter,
+    prompter: AnyPrompter,
     experiment: Experiment,
     task: Task,
     losses: Mapping[str, LossClient] | None = None,

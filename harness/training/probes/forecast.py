@@ -16,7 +16,7 @@ from harness.methods import (
     gs1,
     kernel_loo_weights,
 )
-from harness.tasks.gsm8k import Task
+from harness.tasks.task import Task
 from harness.training.streams import data_order, stream_seed
 
 # other temperatures: an eighth of an octave apart, down to 1/16 and up to 16 times the card's

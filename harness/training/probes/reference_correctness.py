@@ -13,7 +13,7 @@ from harness.cards import Experiment
 from harness.checks.correctness import PathAgreement
 from harness.checks.reference_correctness import ReferenceEvidence
 from harness.errors import CardError
-from harness.tasks.gsm8k import Problem, Task
+from harness.tasks.task import Item, Task
 from harness.training.datums import step_data
 from harness.training.estimators import Estimator, estimator
 from harness.training.probes.correctness import SEED, path_agreement, small_model
@@ -107,7 +107,7 @@ def _against_reference(
     fitted: Estimator,
     reference: Reference,
     questions: Sequence[str],
-    problems: Sequence[Problem],
+    problems: Sequence[Item],
     rewards_P: Sequence[float],
     tau: float | None,
 ) -> PathAgreement:

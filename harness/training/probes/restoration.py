@@ -9,11 +9,11 @@ import numpy as np
 
 from harness.cards import Experiment
 from harness.checks.restoration import ClientState, RestorationEvidence
-from harness.tasks.gsm8k import Task
-from harness.training.fixed_text import forward, text_tokens
+from harness.tasks.task import Task
+from harness.training.fixed_text import forward
 from harness.training.loop import ArmContext, ArmState, adam_params, open_arm
 from harness.training.probes.arms import loss_datum, throw_away_arms
-from harness.training.prompts import Prompter
+from harness.training.prompts import AnyPrompter
 
 if TYPE_CHECKING:
     import tinker
@@ -23,12 +23,12 @@ LONGEST = 192
 
 
 async def collect(
-    service: tinker.ServiceClient, prompter: Prompter, experiment: Experiment, task: Task
+    service: tinker.ServiceClient, prompter: AnyPrompter, experiment: Experiment, task: Task
 ) -> RestorationEvidence:
     """Open each arm as the run opens it, and give all arms of a group one identical step."""
     preflight = experiment.card.restoration_preflight
     groups = preflight.groups if preflight is not None and preflight.applicable else []
-    rows = [text_tokens(prompter, problem)[:LONGEST] for problem in task.train[:PROBLEMS]]
+    rows = [prompter.text(item)[:LONGEST] for item in task.train[:PROBLEMS]]
     with throw_away_arms(service, prompter, experiment, task) as contexts:
         return RestorationEvidence(
             groups=[

@@ -18,11 +18,11 @@ from harness.checks.loss_values import LossValue
 from harness.checks.server_loss import LossEvidence, losses_of
 from harness.errors import RunError
 from harness.records import CUSTOM_LOSS
-from harness.tasks.gsm8k import Task
-from harness.training.fixed_text import forward, output_logprobs, text_tokens
+from harness.tasks.task import Task
+from harness.training.fixed_text import forward, output_logprobs
 from harness.training.gradient_probe import reported_norm, still
 from harness.training.probes.arms import loss_datum
-from harness.training.prompts import Prompter
+from harness.training.prompts import AnyPrompter
 from harness.training.streams import stream_seed
 from harness.training.updates import update
 
@@ -48,10 +48,10 @@ SHIFT = 0.5
 
 
 async def collect(
-    service: tinker.ServiceClient, prompter: Prompter, experiment: Experiment, task: Task
+    service: tinker.ServiceClient, prompter: AnyPrompter, experiment: Experiment, task: Task
 ) -> LossEvidence:
     """Probe with fresh clients of one seed; each takes at most one step and is left behind."""
-    rows = [text_tokens(prompter, problem) for problem in task.train[: len(VALUE_LENGTHS)]]
+    rows = [prompter.text(item) for item in task.train[: len(VALUE_LENGTHS)]]
 
     async def client() -> tinker.TrainingClient:
         spec = experiment.registration.training

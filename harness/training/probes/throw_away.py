@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from harness.cards import Experiment
 from harness.cards.registration import LossClient
 from harness.checks.throw_away import PromptLengths, RoundTrip, ThrowAwayEvidence, ThrowAwaySteps
-from harness.records import ItemRow, StepRecord
-from harness.tasks.gsm8k import Problem, Task
+from harness.records import Row, StepRecord
+from harness.tasks.task import Item, Task
 from harness.training.evaluate import evaluate
 from harness.training.loop import ArmContext, ArmState, open_arm, run_step
 from harness.training.probes.arms import throw_away_arms
-from harness.training.prompts import Prompter
+from harness.training.prompts import AnyPrompter
 
 if TYPE_CHECKING:
     import tinker
@@ -25,7 +25,7 @@ ROUND_TRIPS = 64
 
 async def collect(
     service: tinker.ServiceClient,
-    prompter: Prompter,
+    prompter: AnyPrompter,
     experiment: Experiment,
     task: Task,
     losses: Mapping[str, LossClient] | None = None,
@@ -76,7 +76,7 @@ def steps_evidence(
     )
 
 
-def ends_with_stop(prompter: Prompter, tokens: Sequence[int]) -> bool:
+def ends_with_stop(prompter: AnyPrompter, tokens: Sequence[int]) -> bool:
     """Whether a response ends with one of the renderer's stop tokens or texts."""
     for stop in prompter.stop:
         if isinstance(stop, int):
@@ -87,7 +87,7 @@ def ends_with_stop(prompter: Prompter, tokens: Sequence[int]) -> bool:
     return False
 
 
-def round_trip(prompter: Prompter, problems: Sequence[Problem]) -> RoundTrip:
+def round_trip(prompter: AnyPrompter, problems: Sequence[Item]) -> RoundTrip:
     """Prompts as tokens, to text, and to tokens again."""
     tokenizer = prompter.renderer.tokenizer
     broken = []
@@ -98,7 +98,7 @@ def round_trip(prompter: Prompter, problems: Sequence[Problem]) -> RoundTrip:
     return RoundTrip(prompts=len(problems), broken=broken)
 
 
-def lengths(prompter: Prompter, problems: Sequence[Problem]) -> PromptLengths:
+def lengths(prompter: AnyPrompter, problems: Sequence[Item]) -> PromptLengths:
     """The longest rendered prompt."""
     longest = max(problems, key=lambda problem: prompter.tokens(problem).length)
     return PromptLengths(
@@ -106,5 +106,5 @@ def lengths(prompter: Prompter, problems: Sequence[Problem]) -> PromptLengths:
     )
 
 
-def _ignore(row: ItemRow) -> None:
+def _ignore(row: Row) -> None:
     """A probe shows no live line."""

@@ -97,7 +97,7 @@ def live(
     from harness.training.service import EMBEDDED_KEY, ServiceAddress, connect
 
     service = connect(ServiceAddress(url, "embedded", EMBEDDED_KEY))
-    prompts = prompter(str(model_dir), experiment.registration.training)
+    prompts = prompter(str(model_dir), experiment, task)
     with asyncio.Runner() as runner:
         yield SimpleNamespace(
             prompter=prompts,

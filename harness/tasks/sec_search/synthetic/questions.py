@@ -9,6 +9,7 @@ from harness.tasks.sec_search.synthetic.world import HOPS, Filed, PlantedFact, W
 _CLUES = ("Its {topic} is {value}.", "The company has {value} as its {topic}.")
 _BRIDGE = "Another company has a {relation} with that one."
 _ASKED = "What is the {topic} of the company that was mentioned last?"
+TEMPLATES = (*_CLUES, _BRIDGE, _ASKED)
 
 
 def question_rows(world: World, filed: Mapping[int, Filed]) -> Iterator[dict[str, str]]:

@@ -25,8 +25,8 @@ from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
 from harness.errors import RunError
 from harness.tasks.sec_search.env import search_env
 from harness.tasks.sec_search.limits import EpisodeLimits
-from harness.tasks.sec_search.trajectories import NO_TURN, token_row
 from harness.training.datums import step_data
+from harness.training.token_rows import NO_TURN, token_row
 
 # exact in single precision, which datums are sent in
 ADVANTAGE = st.integers(-16, 16).map(lambda eighths: eighths / 8)

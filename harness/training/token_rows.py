@@ -4,13 +4,18 @@
 one, entry t belongs to the target of position t.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from tinker_cookbook.rl.types import Trajectory
 
 from harness.errors import RunError
+
+if TYPE_CHECKING:
+    from tinker_cookbook.rl.types import Trajectory
 
 NO_TURN = -1
 

@@ -1,0 +1,283 @@
+"""The search experiment from preflight to verdict: recomputed, killed, shared, sabotaged."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import stored
+from planted import SEARCH_SABOTAGES
+from search_mini import (
+    ARMS,
+    CARD,
+    DR,
+    DR_STALE,
+    EVERY,
+    EXPERIMENT,
+    GROUP,
+    GROUPS,
+    ITEMS,
+    LAG,
+    PILOT,
+    STEPS,
+    TAIL,
+    TAIL_STALE,
+    write,
+)
+from sessions import Session, run, start
+
+LOW, HIGH = 0.8, 1.2
+AT = STEPS - 1
+POLICIES = (*ARMS, "base")
+DRAWS = 2
+
+
+@pytest.fixture(scope="module", name="ready")
+def _ready(tmp_path_factory) -> Session:
+    """The preflights of the mini search scale, run once."""
+    folder = tmp_path_factory.mktemp("search-ready")
+    scale = write(folder / "mini.json")
+    session = run(
+        folder / "session", "-m", "preflight", scale=scale, runs=folder / "runs",
+        experiment=EXPERIMENT,
+    )  # fmt: skip
+    assert session.exit == 0, session.tail
+    return session
+
+
+def scale_of(ready: Session) -> Path:
+    """The scale that the preflights ran at."""
+    return ready.folder.parent / "mini.json"
+
+
+def copied(runs: Path, folder: Path) -> Path:
+    """A store of one's own with the same entries and data, without an engine's state."""
+    shutil.copytree(runs, folder / "runs", ignore=shutil.ignore_patterns("engine*"))
+    return folder / "runs"
+
+
+@pytest.fixture(scope="module", name="whole")
+def _whole(ready, tmp_path_factory) -> Session:
+    """A run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("search-whole")
+    session = run(
+        folder / "session", scale=scale_of(ready), runs=copied(ready.runs, folder),
+        experiment=EXPERIMENT,
+    )  # fmt: skip
+    assert session.exit in (0, 1), session.tail
+    return session
+
+
+def steps_of(session: Session) -> dict:
+    """Every arm's step records, without durations."""
+    return {name: stored.steps(stored.arm(session.runs, name)) for name in ARMS}
+
+
+def rows_of(session: Session) -> dict:
+    """Every policy's rows."""
+    return {n: stored.entry(session.runs, f"evaluation/{n}").read("rows") for n in POLICIES}
+
+
+def tokens(groups: list) -> dict:
+    """Action tokens as arrays, with turn and rollout, read from the stored groups alone."""
+    columns = {"p": [], "q": [], "a": [], "turn": [], "rollout": []}
+    rollout = 0
+    for group in groups:
+        for g, lengths in enumerate(group["turn_lengths_G_K"]):
+            n = sum(lengths)
+            columns["p"] += group["learner_logprobs_G_T"][g]
+            columns["q"] += group["logprobs_G_T"][g]
+            columns["a"] += [np.float64(np.float32(group["advantages_G"][g]))] * n
+            columns["turn"] += [k for k, length in enumerate(lengths) for _ in range(length)]
+            columns["rollout"] += [rollout] * n
+            rollout += 1
+    return {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
+
+
+def figures(t: dict, prefix: str) -> dict[str, float]:
+    """KL, clipping, mass and figures by turn, with code of this test's own."""
+
+    def of(chosen):
+        log_r = (t["p"] - t["q"])[chosen]
+        r = np.exp(log_r)
+        return {
+            "kl_k1": -log_r.mean(),
+            "kl_k2": (log_r**2).mean() / 2,
+            "kl_k3": (r - 1 - log_r).mean(),
+            "clip_raw": ((r < LOW) | (r > HIGH)).mean(),
+            **{f"ratio_p{p}": np.percentile(r, p) for p in (1, 5, 95, 99)},
+        }
+
+    r, mass = np.exp(t["p"] - t["q"]), np.abs(t["a"])
+    lost = np.where(t["a"] > 0, r > HIGH, (t["a"] < 0) & (r < LOW))
+    found = of(mass >= 0) | {"mass_total": mass.sum(), "mass_clipped": mass[lost].sum()}
+    found["mass_fraction"] = mass[lost].sum() / mass.sum() if mass.sum() else 0.0
+    for turn in np.unique(t["turn"]):
+        here = t["turn"] == turn
+        by_turn = of(here) | {"tokens": here.sum(), "trajectories": len(set(t["rollout"][here]))}
+        if here.sum() < 200:
+            del by_turn["ratio_p1"], by_turn["ratio_p99"]
+        found |= {f"turn={turn:.0f}/{name}": value for name, value in by_turn.items()}
+    return {f"{prefix}{name}": float(value) for name, value in found.items()}
+
+
+class TestUndisturbedRun:
+    def test_every_figure_follows_from_the_stored_rollouts(self, whole):
+        """Overall and by turn, of all that was sampled and of what the update was sent."""
+        for name, records in steps_of(whole).items():
+            assert len(records) == STEPS, name
+            for record in records:
+                logged, groups = record["metrics"], record["groups"]
+                kept = [group for group in groups if len(set(group["rewards_G"])) > 1]
+                expected = figures(tokens(groups), "staleness/")
+                expected |= figures(tokens(kept), "kept/") if kept else {}
+                expected["kept/rollouts"] = float(GROUP * len(kept))
+                assert {key: logged.get(key) for key in expected} == pytest.approx(
+                    expected, rel=1e-6, abs=1e-9
+                ), name
+                told = {key.partition("/kl")[0] for key in logged if "/turn=" in key}
+                assert len(told & {f"staleness/turn={k}" for k in range(12)}) > 1
+
+    def test_turns_add_up(self, whole):
+        """Tokens, both log-probs and turn lengths are one a token and one a turn of the episode."""
+        for records in steps_of(whole).values():
+            for group in (group for record in records for group in record["groups"]):
+                rows = ("tokens_G_T", "logprobs_G_T", "learner_logprobs_G_T", "turn_lengths_G_K")
+                for *of_tokens, lengths in zip(*(group[row] for row in rows), strict=True):
+                    assert {len(row) for row in of_tokens} == {sum(lengths)}
+                turns = [episode["turns"] for episode in group["episodes_G"]]
+                assert turns == [len(lengths) for lengths in group["turn_lengths_G_K"]]
+
+    def test_groups_of_equal_rewards_are_dropped_in_every_arm_and_counted(self, whole):
+        """What is dropped has no advantage and no part in the update; the counts are both told."""
+        dropped = dict.fromkeys(ARMS, 0)
+        for name, records in steps_of(whole).items():
+            for record in records:
+                constant = [len(set(g["rewards_G"])) == 1 for g in record["groups"]]
+                assert [g["dropped"] for g in record["groups"]] == constant
+                assert record["metrics"]["dropped_groups"] == sum(constant)
+                assert record["metrics"]["rollouts"] == GROUP * GROUPS
+                assert record["metrics"]["updated"] == float(not all(constant))
+                dropped[name] += sum(constant)
+                for group in (g for g in record["groups"] if g["dropped"]):
+                    assert max(map(abs, group["advantages_G"])) < 1e-12
+        assert sum(dropped.values()) > 0
+
+    def test_each_step_sampled_from_the_registered_weights(self, whole):
+        """The sampler's print is the learner's of update max(0, t - lag), at every step."""
+        for name, records in steps_of(whole).items():
+            lag = LAG if "lag8" in name else 0
+            learner = [np.asarray(record["prints"]["learner_T"]) for record in records]
+            for step, record in enumerate(records):
+                sampler = np.asarray(record["prints"]["sampler_T"])
+                assert np.abs(sampler - learner[max(0, step - lag)]).max() < 1e-5, (name, step)
+                assert record["sampled_version"] == max(0, step - lag)
+
+    def test_every_query_is_drawn_twice_at_both_ends(self, whole):
+        """A row a query and draw of each arm and of the base model, with its own F4."""
+        for policy, rows in rows_of(whole).items():
+            ids = [row["item_id"] for row in rows]
+            assert [row["draw"] for row in rows] == [0, 1] * ITEMS, policy
+            assert ids[::DRAWS] == ids[1::DRAWS]
+            assert len(set(ids)) == ITEMS
+            for scores in (row["scores"] for row in rows):
+                p, r = scores["precision"], scores["recall"]
+                f4 = 17 * p * r / (16 * p + r) if p else 0.0
+                assert scores["f4"] == pytest.approx(f4)
+                assert scores["reward"] == (-0.2 if scores["empty"] else scores["f4"])
+            assert any(
+                a["scores"] != b["scores"] for a, b in zip(rows[::2], rows[1::2], strict=True)
+            )
+
+    def test_the_verdict_is_of_the_stored_data(self, whole):
+        """Estimates worked out anew from rows and steps, and where the data come from."""
+        rows, records = rows_of(whole), steps_of(whole)
+        f4 = {name: np.mean([row["scores"]["f4"] for row in rows[name]]) for name in POLICIES}
+        fraction = {
+            name: np.mean([r["metrics"]["staleness/mass_fraction"] for r in records[name][LAG:]])
+            for name in ARMS
+        }
+        found = {each["id"]: each for each in whole.verdict["criteria"]}
+
+        drop = f4[TAIL] - f4[TAIL_STALE] - f4[DR] + f4[DR_STALE]
+        assert found["f4_drop_difference"]["estimate"] == pytest.approx(drop)
+        ratio = fraction[TAIL_STALE] - 1.5 * fraction[DR_STALE]
+        assert found["clip_mass_ratio"]["estimate"] == pytest.approx(ratio)
+        assert whole.verdict["base"]["accuracy"] == pytest.approx(f4["base"])
+        assert whole.verdict["experiment"] == CARD
+        assert whole.verdict["data"].startswith("generated by the project: chunks_per_company 60")
+        assert "audit: data: synthetic (chunks_per_company 60, companies 24" in whole.output
+
+
+class TestTwoWorkers:
+    def test_train_to_the_same_results(self, ready, whole, tmp_path):
+        """`-n 2` equals `-n 0`: every token, log-prob, figure and row."""
+        session = run(
+            tmp_path / "session", "-n", "2", scale=scale_of(ready),
+            runs=copied(ready.runs, tmp_path), experiment=EXPERIMENT,
+        )  # fmt: skip
+
+        assert session.exit == whole.exit, session.tail
+        assert steps_of(session) == steps_of(whole)
+        assert rows_of(session) == rows_of(whole)
+        for key in ("verdict", "sentence", "criteria", "gates", "base", "attempts"):
+            assert session.verdict[key] == whole.verdict[key]
+
+
+class TestInterruptedRun:
+    def test_a_killed_arm_ends_as_if_nothing_had_happened(self, ready, whole, tmp_path):
+        """SIGKILL after the last update and before its record."""
+        runs, marker = copied(ready.runs, tmp_path), tmp_path / "marker"
+        killed = start(
+            tmp_path / "killed", "-p", "planted", scale=scale_of(ready), runs=runs,
+            experiment=EXPERIMENT,
+            environ={
+                "HARNESS_TEST_PLANT": "pause",
+                "HARNESS_TEST_AT": f"{TAIL_STALE}:{AT}",
+                "HARNESS_TEST_MARKER": str(marker),
+            },
+        )  # fmt: skip
+        killed.reached(marker, timeout=120)
+        killed.kill(group=True)
+        killed.end_of_processes()
+        before = stored.step_files(runs, TAIL_STALE)
+
+        resumed = run(tmp_path / "resumed", scale=scale_of(ready), runs=runs, experiment=EXPERIMENT)
+
+        after = stored.step_files(runs, TAIL_STALE)
+        assert {s for s in before if after[s] == before[s]} == set(range(AT - AT % EVERY))
+        assert steps_of(resumed) == steps_of(whole)
+        assert rows_of(resumed) == rows_of(whole)
+        assert resumed.verdict["sentence"] == whole.verdict["sentence"]
+
+
+class TestPlantedMistakes:
+    @pytest.mark.parametrize("name", SEARCH_SABOTAGES)
+    def test_each_is_caught_by_its_gate(self, ready, tmp_path, name):
+        """Card, registration and stored preflights are right; what was executed is not."""
+        planted = SEARCH_SABOTAGES[name]
+        session = run(
+            tmp_path / "session", "-p", "planted", scale=scale_of(ready),
+            runs=copied(ready.runs, tmp_path), experiment=EXPERIMENT,
+            environ={"HARNESS_TEST_PLANT": name},
+        )  # fmt: skip
+        gates = {gate["metric"]: gate["ok"] for gate in session.verdict["gates"]}
+
+        red = {metric for metric, ok in gates.items() if not ok}
+        assert planted.gate in red, session.tail
+        # figures after the drop are of other groups than those whose rewards differ
+        follows = {"logged_metrics_error"} if name == "constant_groups_kept" else set()
+        assert red <= {planted.gate} | follows
+        assert session.verdict["verdict"] == "INVALID"
+        assert session.exit == 1
+        assert {len(stored.arm(session.runs, arm).steps()) for arm in ARMS} == {PILOT}
+        assert {c["outcome"] for c in session.verdict["criteria"]} == {"BLOCKED"}
+
+
+def test_an_unchanged_rerun_trains_nothing(whole, ready, tmp_path):
+    """Everything is read from the store: no engine, no attempt, the same verdict."""
+    runs = copied(whole.runs, tmp_path)
+    session = run(tmp_path / "session", scale=scale_of(ready), runs=runs, experiment=EXPERIMENT)
+
+    assert not list(runs.glob("engine*"))
+    assert session.verdict == whole.verdict
