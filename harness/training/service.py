@@ -20,6 +20,7 @@ from harness.errors import ServiceRefused, ServiceUnreachable
 
 if TYPE_CHECKING:
     import tinker
+    from tinker.lib.internal_client_holder import InternalClientHolder
 
 PROBE_SECONDS = 10.0
 END_SECONDS = 2.0
@@ -98,7 +99,7 @@ def connect(address: ServiceAddress) -> tinker.ServiceClient:
 
     client = tinker.ServiceClient(base_url=address.base_url, api_key=address.api_key)
     # its daemon thread may be inside native code when the interpreter goes, which then aborts
-    atexit.register(_leave_quietly, client.holder.get_loop())
+    atexit.register(leave_quietly, client.holder)
     return client
 
 
@@ -111,8 +112,11 @@ def end_background_loop(loop: asyncio.AbstractEventLoop) -> None:
         time.sleep(0.01)
 
 
-def _leave_quietly(loop: asyncio.AbstractEventLoop) -> None:
-    end_background_loop(loop)
+def leave_quietly(holder: InternalClientHolder) -> None:
+    """End the SDK's loop, and leave its finalisers nothing to do or to warn of."""
+    end_background_loop(holder.get_loop())
+    # its finaliser would send work to a loop that may have been finalised before it
+    vars(holder)["close"] = lambda: None
     # the SDK uses its loop to the last, so it can't be closed, and would be warned of as unclosed
     warnings.simplefilter("ignore")
     # finalisers go by the filters that the last warning met, which may have been pytest's

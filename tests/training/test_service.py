@@ -1,10 +1,11 @@
 import asyncio
+import gc
 import json
 import os
 import threading
 import time
+import warnings
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from harness.training.service import (
     ServiceAddress,
     connect,
     end_background_loop,
+    leave_quietly,
     probe,
     remote_address,
 )
@@ -211,10 +213,10 @@ def connected(monkeypatch):
     class Client:
         def __init__(self, **arguments):
             self.arguments, self.environment = arguments, dict(os.environ)
-            self.holder = SimpleNamespace(get_loop=lambda: "the SDK's loop")
+            self.holder = "what holds the SDK's loop"
 
     monkeypatch.setattr("tinker.ServiceClient", Client)
-    monkeypatch.setattr("atexit.register", lambda _end, loop: ended.append(loop))
+    monkeypatch.setattr("atexit.register", lambda _end, holder: ended.append(holder))
     for name in ("NO_PROXY", "no_proxy", "TINKER_TELEMETRY"):
         monkeypatch.setenv(name, "")  # restored when the test ends, whatever is put there
         monkeypatch.delenv(name)
@@ -224,7 +226,7 @@ def connected(monkeypatch):
             monkeypatch.setenv(name, value)
         client = connect(ServiceAddress(url, "remote", KEY))
         assert client.arguments == {"base_url": url, "api_key": KEY}
-        assert ended == ["the SDK's loop"]
+        assert ended == ["what holds the SDK's loop"]
         names = ("NO_PROXY", "no_proxy", "TINKER_TELEMETRY")
         return tuple(client.environment.get(name) for name in names)
 
@@ -258,3 +260,30 @@ def test_the_sdks_loop_is_ended_before_the_interpreter():
     thread.join(timeout=2.0)
     assert not thread.is_alive()
     loop.close()
+
+
+def test_the_sdk_sends_nothing_to_a_loop_that_has_ended():
+    """Its holder's finaliser, which may run after the loop's, finds nothing to do."""
+    sent = []
+
+    class Holder:
+        def __init__(self):
+            self.loop = asyncio.new_event_loop()
+
+        def get_loop(self):
+            return self.loop
+
+        def close(self):
+            sent.append("cleanup")
+
+        def __del__(self):
+            self.close()
+
+    holder = Holder()
+    with warnings.catch_warnings():
+        leave_quietly(holder)
+    holder.loop.close()
+    del holder
+    gc.collect()
+
+    assert sent == []
