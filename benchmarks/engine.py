@@ -7,12 +7,14 @@ taken within its round, so that other programs on the machine disturb both sides
 shows the median of the rounds and their quartiles. The engine serves a copy of the model without an
 end-of-text token, so that every sequence has all of its tokens, as in the bare loops. The client is
 the tinker SDK, in this process: what it costs is part of the engine's figures, on the same cores,
-and is measured by itself against a server that has every answer ready.
+and is measured by itself against a server that has every answer ready. The same requests are sent
+by a bare HTTP client as well, which costs little enough to show what the engine makes of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import shutil
@@ -31,6 +33,7 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # spinning threads would slow down wh
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, it still finds the package beside it
 
+import aiohttp
 import numpy as np
 import tinker
 import torch
@@ -61,6 +64,7 @@ def main() -> None:
         contest = Contest(folder, url, pid, instant)
         contest.run(1)  # warms up
         rounds = contest.run(options.rounds)
+        contest.http.close()
     print(table(rounds, first_token))  # noqa: T201 - the table is what this program is for
     print(  # noqa: T201
         f"\n{options.rounds} rounds, {bare.CORES} cores, torch {torch.__version__}; "
@@ -113,6 +117,50 @@ def engine(folder: Path) -> Iterator[tuple[str, int, float]]:
             process.stdout.close()
 
 
+class HttpClient:
+    """A client that knows one request and how to wait for its answer, on connections it keeps."""
+
+    def __init__(self, url: str, model: str, prompt: list[int]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._session = self._loop.run_until_complete(_http_session(f"{url}/api/v1/"))
+        self._body = {
+            "base_model": model,
+            "prompt": {"chunks": [{"type": "encoded_text", "tokens": prompt}]},
+        }
+
+    def seconds(self, requests: int, samples: int) -> float:
+        """Until as many requests at once, each for as many samples, are all answered."""
+
+        async def all_at_once() -> None:
+            await asyncio.gather(*(self._answer(seed, samples) for seed in range(requests)))
+
+        return _timed(lambda: self._loop.run_until_complete(all_at_once()))
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._loop.run_until_complete(self._session.close())
+        self._loop.close()
+
+    async def _answer(self, seed: int, samples: int) -> None:
+        params = {"max_tokens": NEW, "temperature": 1.0, "seed": seed}
+        body = {**self._body, "num_samples": samples, "sampling_params": params}
+        async with self._session.post("asample", json=body) as response:
+            request = {"request_id": (await response.json())["request_id"]}
+        status = 408
+        while status == 408:  # the engine's word for "not yet"
+            async with self._session.post("retrieve_future", json=request) as response:
+                status, answer = response.status, await response.read()
+        assert status == 200
+        assert len(answer) > 8 * samples * NEW  # four bytes a token and four a log-prob
+
+
+async def _http_session(url: str) -> aiohttp.ClientSession:
+    headers = {"X-API-Key": KEY, "Accept": "application/x-protobuf, application/json"}
+    return aiohttp.ClientSession(
+        url, headers=headers, connector=aiohttp.TCPConnector(limit=2 * ROWS)
+    )
+
+
 @dataclass(frozen=True)
 class Spent:
     """One contestant's seconds by the clock and of the processor, a number a round."""
@@ -131,6 +179,7 @@ class Contest:
         rng = np.random.default_rng(0)
         self.prompts = rng.integers(5, 200, (ROWS, WIDTH))
         self.batch = rng.integers(5, 200, (ROWS, WIDTH + NEW // 2 + 1))
+        self.http = HttpClient(url, folder.name, self.prompts[0].tolist())
         service = tinker.ServiceClient(base_url=url, api_key=KEY)
         other = tinker.ServiceClient(base_url=url, api_key=KEY)
         self.samplers = [s.create_sampling_client(base_model=folder.name) for s in (service, other)]
@@ -160,6 +209,8 @@ class Contest:
             "64 x 1": lambda: self.single_requests(self.samplers[0], [self.prompts[0]] * ROWS),
             "64 prompts": lambda: self.single_requests(self.samplers[0], list(self.prompts)),
             "client": lambda: self.single_requests(self.instant, [self.prompts[0]] * ROWS),
+            "1 x 64, HTTP": lambda: self.http.seconds(1, ROWS),
+            "64 x 1, HTTP": lambda: self.http.seconds(ROWS, 1),
             "one client": lambda: self.clients(1),
             "two clients": lambda: self.clients(2),
             "lone request": self.lone_request,
@@ -275,6 +326,13 @@ def table(rounds: dict[str, Spent], first_token: float) -> str:
             ),
             row("64 requests, time to that of 1 for 64", "64 x 1", "64 x 1", "1 x 64", "<= 1.25"),
             row("the same, less the SDK's time", "64 x 1", "less client", "1 x 64", ""),
+            row(
+                "both by a bare HTTP client",
+                "64 x 1, HTTP",
+                "64 x 1, HTTP",
+                "1 x 64, HTTP",
+                "<= 1.25",
+            ),
             row("two clients, to one", "two clients", "one client", "two clients", ">= 0.9", both),
             f"| bare LoRA step | {rate('bare step', trained)} | | | |",
             row("the engine's step, to bare", "step", "bare step", "step", ">= 0.85", trained),
