@@ -64,9 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "recipe": vars(recipe),
         "parameters": model.num_parameters(),
         "data_sha256": data_sha256(),
-        "mean_loss_per_100_steps": [
-            round(sum(losses[i : i + 100]) / 100, 4) for i in range(0, len(losses), 100)
-        ],
+        "mean_loss_per_100_steps": per_100_steps(losses),
         "greedy_on_test": measure(model, tokenizer, splits.test, seed=None),
         "sampled_on_train": measure(model, tokenizer, splits.train[:1024], seed=options.seed),
     }
@@ -103,16 +101,25 @@ def make_tokenizer(problems: Sequence[Problem]) -> PreTrainedTokenizerFast:
 
 
 def make_model(vocabulary: int, seed: int) -> Qwen3ForCausalLM:
-    """A freshly initialised nano Qwen3 in float32."""
+    """The freshly initialised model of word problems."""
+    return nano_model(
+        vocabulary,
+        seed,
+        hidden_size=128,
+        intermediate_size=512,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+
+
+def nano_model(vocabulary: int, seed: int, **sizes: int) -> Qwen3ForCausalLM:
+    """A freshly initialised Qwen3, float32, 256 positions; `sizes` as its config names them."""
     torch.manual_seed(seed)
     config = Qwen3Config.from_dict(
         {
             "vocab_size": vocabulary,
-            "hidden_size": 128,
-            "intermediate_size": 512,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
+            **sizes,
             "head_dim": 32,
             "max_position_embeddings": 256,
             "tie_word_embeddings": True,
@@ -133,17 +140,19 @@ def pretrain(
     seed: int,
 ) -> list[float]:
     """Train in place on answers to `problems`; returns each step's mean loss per answer token."""
-    rng = Random(seed)
+    return fit(model, _batches(tokenizer, problems, recipe, Random(seed)), recipe)
+
+
+def fit(model: Qwen3ForCausalLM, batches: Iterator[Sequence[Row]], recipe: Recipe) -> list[float]:
+    """Train in place, a batch a step; returns each step's mean loss per labelled token, in nats."""
     optimizer = torch.optim.AdamW(
         model.parameters(), betas=(0.9, 0.98), weight_decay=recipe.weight_decay
     )
     losses = list[float]()
-    batches = _batches(tokenizer, problems, recipe, rng)
     for step in range(recipe.steps):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, recipe)
-        ids_BT, labels_BT = pad_batch(next(batches))
-        loss, n_tokens = answer_loss(model, ids_BT, labels_BT)
+        loss, n_tokens = answer_loss(model, *pad_batch(next(batches)))
         optimizer.zero_grad()
         (loss / recipe.batch_size).backward()  # type: ignore[no-untyped-call] # torch's own untyped code
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
@@ -200,6 +209,12 @@ def learning_rate(step: int, recipe: Recipe) -> float:
         return recipe.learning_rate * (step + 1) / recipe.warmup_steps
     progress = (step - recipe.warmup_steps) / (recipe.steps - recipe.warmup_steps)
     return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def per_100_steps(losses: Sequence[float]) -> list[float]:
+    """Means of 100 losses each, of the last by as many as are left, to 4 places."""
+    parts = [losses[i : i + 100] for i in range(0, len(losses), 100)]
+    return [round(sum(part) / len(part), 4) for part in parts]
 
 
 def measure(

@@ -26,7 +26,8 @@ class Sight:
     """What a plan has seen: chunks in the order of their letters, and what it has done so far.
 
     `companies` and `matches` have the first letter of a chunk's company and the slots that it was
-    seen to match, `last` the chunks of the last answer, `searches` how often slots were searched.
+    seen to match, `last` the chunks of the last answer. `searched` are slots, `searches` counts the
+    calls that searched them.
     """
 
     slots: int
@@ -62,7 +63,7 @@ class Sight:
 def demonstrate(desk: CompactDesk, rng: Random) -> list[tuple[str, str]]:
     """Play one plan on a fresh session: (reply, answer) of each turn, at most MAX_TURNS.
 
-    What has nothing curated before its last turn curates in it.
+    A plan that has curated nothing before its last turn curates in it.
     """
     sight, turns = Sight(len(desk.slots)), list[tuple[str, str]]()
     while not desk.session.finished and len(turns) < MAX_TURNS:

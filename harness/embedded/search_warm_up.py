@@ -20,16 +20,16 @@ from tempfile import TemporaryDirectory
 
 import torch
 from tinker_cookbook.renderers.base import Message
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from harness.embedded import SEARCH_MODEL_DIR, SEARCH_WARM_UP_SEEDS
 from harness.embedded.pretrain import (
     IGNORED,
     Recipe,
     Row,
-    answer_loss,
-    learning_rate,
-    pad_batch,
+    fit,
+    nano_model,
+    per_100_steps,
     write_model,
 )
 from harness.embedded.search_plans import demonstrate
@@ -79,9 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "recipe": vars(RECIPE),
         "parameters": model.num_parameters(),
         "mean_reward_of_the_plans": round(statistics.fmean(rewards), 4),
-        "mean_loss_per_100_steps": [
-            round(sum(losses[i : i + 100]) / 100, 4) for i in range(0, len(losses), 100)
-        ],
+        "mean_loss_per_100_steps": per_100_steps(losses),
     }
     write_model(options.out, model, tokenizer, summary)
     print(json.dumps(summary, indent=2))  # noqa: T201 -- the script's own output
@@ -104,47 +102,21 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make_model(vocabulary: int, seed: int) -> Qwen3ForCausalLM:
-    """A freshly initialised nano Qwen3 in float32."""
-    torch.manual_seed(seed)
-    config = Qwen3Config.from_dict(
-        {
-            "vocab_size": vocabulary,
-            "hidden_size": 96,
-            "intermediate_size": 256,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 3,
-            "num_key_value_heads": 3,
-            "head_dim": 32,
-            "max_position_embeddings": 256,
-            "tie_word_embeddings": True,
-            "bos_token_id": None,
-            "eos_token_id": 2,
-            "pad_token_id": 0,
-            "dtype": "float32",
-        }
+    """The freshly initialised model that searches."""
+    return nano_model(
+        vocabulary,
+        seed,
+        hidden_size=96,
+        intermediate_size=256,
+        num_hidden_layers=3,
+        num_attention_heads=3,
+        num_key_value_heads=3,
     )
-    return Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call] # transformers' own untyped code
 
 
 def warm_up(model: Qwen3ForCausalLM, rows: Sequence[Row], recipe: Recipe, seed: int) -> list[float]:
     """Train in place on plans; returns each step's mean loss per reply token."""
-    optimizer = torch.optim.AdamW(
-        model.parameters(), betas=(0.9, 0.98), weight_decay=recipe.weight_decay
-    )
-    losses = list[float]()
-    batches = _batches(rows, recipe.batch_size, Random(seed))
-    for step in range(recipe.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, recipe)
-        loss, n_tokens = answer_loss(model, *pad_batch(next(batches)))
-        optimizer.zero_grad()
-        (loss / recipe.batch_size).backward()  # type: ignore[no-untyped-call] # torch's own untyped code
-        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
-        optimizer.step()
-        losses.append(loss.item() / n_tokens)
-        if (step + 1) % 100 == 0:
-            print(f"step {step + 1}: loss {losses[-1]:.3f}", flush=True)  # noqa: T201 -- progress
-    return losses
+    return fit(model, _batches(rows, recipe.batch_size, Random(seed)), recipe)
 
 
 def plan_rows(
