@@ -28,7 +28,7 @@ class CombineRule(StrEnum):
 
 
 def combine(outcomes: Sequence[Outcome], rule: CombineRule = CombineRule.ALL_MUST_PASS) -> Verdict:
-    """Return the verdict of the whole: INVALID over REFUTED over INCONCLUSIVE over VALIDATED.
+    """Return the verdict of the whole, as the rule has it; one INVALID makes the whole INVALID.
 
     Raises CardError for no outcomes, or for unequal alphas where Holm has to share one.
     """
