@@ -47,13 +47,14 @@ class Cache:
                 first[to, :, :length] = first[of, :, :length]
                 second[to, :length] = second[of, :length]
 
-    def grown(self, rows: int, capacity: int) -> Cache:
-        """A larger cache with the same content."""
-        larger = Cache(self.config, rows, capacity)
-        for new, old in zip(larger.entries, self.entries, strict=True):
+    def resized(self, rows: int, capacity: int) -> Cache:
+        """A cache of another size with the content that both have room for."""
+        other = Cache(self.config, rows, capacity)
+        for new, old in zip(other.entries, self.entries, strict=True):
             for to, of in zip(new, old, strict=True):
-                to[tuple(slice(side) for side in of.shape)] = of
-        return larger
+                both = tuple(slice(min(sides)) for sides in zip(to.shape, of.shape, strict=True))
+                to[both] = of[both]
+        return other
 
     def _attention_entry(self) -> tuple[Tensor, Tensor]:
         entries, K = self.rows * self.config.kv_heads, self.config.head_width

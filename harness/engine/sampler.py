@@ -19,8 +19,9 @@ Log-probs are log-softmax of the raw logits: no temperature, no top-k, no top-p.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 
 import numpy as np
 import torch
@@ -91,41 +92,51 @@ class Batch:
 
     def _take(self) -> list[Sampled]:
         """This worker's share of the waiting sequences, as far as rows are free."""
-        if not self.pool.waiting or len(self.rows) >= self._max_rows():
+        if not self.pool.waiting or len(self.rows) >= self._max_rows(self.cache.capacity):
             return []
         with self._lock:
             share = max(ROW_STEP, -(-len(self.pool.waiting) // self._workers))
-            return [
-                sequence
-                for sequence in self.pool.take(min(self._max_rows() - len(self.rows), share))
-                if sequence.request.error is None
-            ]
+            taken = self.pool.take(self._room(islice(self.pool.waiting, share)))
+        return [sequence for sequence in taken if sequence.request.error is None]
 
-    def _max_rows(self) -> int:
-        """Rows that fit into `CACHE_BYTES` at the cache's present capacity."""
-        return max(1, min(MAX_ROWS, CACHE_BYTES // self.config.cache_bytes(self.cache.capacity)))
+    def _room(self, waiting: Iterable[Sampled]) -> int:
+        """How many of these, from the first on, fit beside the rows that there are."""
+        room = longest = 0
+        for sequence in waiting:
+            longest = max(longest, sequence.request.length)
+            if len(self.rows) + room >= self._max_rows(self._capacity(longest)):
+                break
+            room += 1
+        return room
+
+    def _capacity(self, length: int) -> int:
+        """Positions of a cache that has room for rows of this length, and for those of now."""
+        return max(_up(length, CACHE_STEP), self.cache.capacity)
+
+    def _max_rows(self, capacity: int) -> int:
+        """Rows of so many positions that fit into `CACHE_BYTES`; ROW_STEP of them always do."""
+        fitting = CACHE_BYTES // self.config.cache_bytes(capacity)
+        return max(ROW_STEP, min(MAX_ROWS, fitting // ROW_STEP * ROW_STEP))
 
     def _start(self, starting: list[Sampled]) -> None:
         """Give each sequence a row of the cache holding its prompt, and its first token."""
         first = len(self.rows)
         self.rows.extend(starting)
         prompts = self._reader.read(starting)
-        self._reserve(
-            len(self.rows),
-            max(len(s.request.prompt_N) + s.request.params.max_tokens for s in starting),
-        )
+        self._reserve(max(s.request.length for s in starting))
         for row, (sequence, prompt) in enumerate(zip(starting, prompts, strict=True), first):
             length = len(sequence.request.prompt_N)
             self.cache.write_row(row, prompt.kept, 0, length)
             self._positions[row] = length - 1
         self._choose(starting, torch.stack([p.logits_V for p in prompts]), first)
 
-    def _reserve(self, rows: int, length: int) -> None:
-        rows, capacity = _up(rows, ROW_STEP), _up(length, CACHE_STEP)
-        if rows > self.cache.rows or capacity > self.cache.capacity:
-            self.cache = self.cache.grown(
-                max(rows, self.cache.rows), max(capacity, self.cache.capacity)
-            )
+    def _reserve(self, length: int) -> None:
+        """Have a cache for this batch's rows, the longest of which are to have this length."""
+        needed, capacity = _up(len(self.rows), ROW_STEP), self._capacity(length)
+        if needed > self.cache.rows or capacity > self.cache.capacity:
+            # longer rows: those that the bound no longer allows are idle
+            kept = min(self.cache.rows, self._max_rows(capacity))
+            self.cache = self.cache.resized(max(needed, kept), capacity)
 
     def _step(self) -> None:
         """One decoding step of all rows, padded to a multiple of ROW_STEP by idle rows."""

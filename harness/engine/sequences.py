@@ -16,6 +16,7 @@ from harness.engine.seeds import stream
 MAX_ROWS = 64
 START_TOKENS = 4096
 DRAWS = 256
+# seconds, see `Pool.patience`
 QUIET = 0.002
 PATIENCE = 0.01
 
@@ -101,6 +102,11 @@ class SampleRequest:
         self.sequences = [Sampled(self, index) for index in range(self.num_samples)]
         self._left = self.num_samples
         self.prompt_key = self.prompt_N.tobytes()
+
+    @property
+    def length(self) -> int:
+        """Tokens that its sequences have at most, the prompt's included."""
+        return len(self.prompt_N) + self.params.max_tokens
 
     def sequence_done(self) -> None:
         """Count one finished sequence; its siblings may be on other workers."""

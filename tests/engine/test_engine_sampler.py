@@ -107,6 +107,31 @@ def test_a_sequence_does_not_depend_on_its_neighbours(model: Model) -> None:
         assert [_outcome(r) for r in probes] == [_outcome(r) for r in alone]
 
 
+def test_the_cache_is_bounded_and_the_bound_changes_no_bit(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room for 32 rows of 64 positions, or 8 of any length, and no more; long rows wait for it."""
+    lengths = [20] * 30 + [190] * 10 + [20] * 30
+
+    def requests() -> list[SampleRequest]:
+        return [_request(_prompt(i, n), i, max_tokens=30) for i, n in enumerate(lengths)]
+
+    free, bounded = requests(), requests()
+    _serve(model, free)
+    config, pool, rows, largest = model[0], Pool(), 0, 0
+    monkeypatch.setattr("harness.engine.sampler.CACHE_BYTES", 32 * config.cache_bytes(64))
+    for request in bounded:
+        pool.add(request)
+    batch = Batch(*model, _decode, pool, threading.Lock(), 1)
+    while batch.busy or pool.waiting:
+        batch.advance()
+        held, each = batch.cache.rows, config.cache_bytes(batch.cache.capacity)
+        assert held == 8 or held * each <= 32 * config.cache_bytes(64)
+        rows, largest = max(rows, held), max(largest, batch.cache.capacity)
+    assert (rows, largest) == (32, 256)
+    assert [_outcome(r) for r in bounded] == [_outcome(r) for r in free]
+
+
 def test_waiting_for_company_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lone request waits 2 ms, a trickle 10 ms in all, and a full batch not at all."""
     now = [100.0]
