@@ -16,6 +16,7 @@ from harness.embedded.pretrain import (
     make_model,
     measure,
     pad_batch,
+    per_100_steps,
     pretrain,
 )
 from harness.embedded.problems import generate
@@ -106,6 +107,11 @@ def test_a_few_steps_lower_the_loss_and_repeat_exactly(nano) -> None:
     assert curves[0] == curves[1]
     assert curves[0][-1] < curves[0][0]
     assert torch.equal(*weights)
+
+
+def test_a_summary_s_losses_are_means_of_100_steps() -> None:
+    """And of what is left at the end, by as many as are left."""
+    assert per_100_steps([1.0, 2.0] * 50 + [4.0, 5.00006]) == [1.5, 4.5]
 
 
 @pytest.mark.parametrize(("step", "share"), [(0, 0.01), (99, 1.0), (100, 1.0)])

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -120,7 +119,7 @@ def test_the_tokenizer_knows_every_word_of_a_question(unseen, nano) -> None:
 
 def test_plans_are_calls_and_repeat_with_their_seed(unseen) -> None:
     """Every reply of a plan is a call, no plan is longer than its bound, and a seed fixes it."""
-    for number, query in zip(count(), unseen.train, strict=False):
+    for number, query in enumerate(unseen.train):
         plan, again = (demonstrate(desk_of(unseen, query), Random(number)) for _ in range(2))
         assert plan == again
         assert 1 <= len(plan) <= MAX_TURNS

@@ -1,4 +1,4 @@
-"""Some 250 malformed requests: each a clear error, the engine alive, its other client unharmed."""
+"""Some 280 malformed requests: each a clear error, the engine alive, its other client unharmed."""
 
 import itertools
 import re
