@@ -188,6 +188,7 @@ class Scheduler:
         """A batch of this worker's own for every pool with waiting sequences; lock held."""
         for snapshot, pool in self._pools.items():
             if snapshot in batches:
+                # another worker may have dropped the pool that ran empty, and a new one been opened
                 batches[snapshot].pool = pool
             elif pool.waiting:
                 batches[snapshot] = Batch(
