@@ -1,6 +1,6 @@
 """A trajectory as one token sequence, with everything aligned: mask, log-probs, turns, advantage.
 
-`target_turns` and the arrays of `token_row` are in the order of the cookbook's datum: shifted by
+The arrays of a `TokenRow` are in the order of the cookbook's datum: shifted by
 one, entry t belongs to the target of position t.
 """
 
