@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from harness.cards import Arm, Experiment
 from harness.cards.registration import LossClient
+from harness.checks.executed import execution_problems
 from harness.checks.lag import lag_problems
 from harness.checks.pilot import Pilot
+from harness.checks.scored import policy_problems, row_problems
 from harness.checks.staleness_report import ramp_lines
 from harness.errors import RunError
 from harness.methods.beff import PilotNoise, executed_noise
@@ -76,7 +78,13 @@ class ArmKeeper:
         """Take every arm of a look to its end and evaluate it, and evaluate the base model.
 
         A worker that takes an evaluation trains its arm first, so two workers train two arms.
+
+        Raises:
+            RunError: the pilot did something else than registered; nothing more is trained.
         """
+        if look == 1:
+            for arm in self.experiment.look(1):
+                self._refuse_unregistered(arm, self.pilot_evidence()[arm.name])
         policies: list[Arm | None] = [*self.experiment.look(look), None]
         evaluations = {self.evaluation_entry(arm).key: arm for arm in policies}
         produce_all(
@@ -129,6 +137,7 @@ class ArmKeeper:
             done = [record for record in steps if record is not None]
             return ArmSummary(arm.name, len(done), _rollouts(done), 0, 0, None, 0, 0.0, math.nan)
         records = _records(entry, arm.steps) if entry.is_complete else []
+        self._refuse_unregistered(arm, records)
         rows = self.rows(arm) if evaluation.is_complete else {}
         return ArmSummary(
             name=arm.name,
@@ -152,6 +161,12 @@ class ArmKeeper:
         rows: list[ItemRow] | None = entry.read("rows")
         if rows is None:
             raise RunError(f"{entry.name}: its rows can't be read; run again, it evaluates anew")
+        name, spec = entry.name.partition("/")[2], self.experiment.registration.evaluation
+        problems = row_problems(name, rows, self.task().test, spec)
+        if arm is not None:
+            problems += policy_problems(name, self.entry(arm).summary(), entry.summary())
+        if problems:
+            raise RunError("\n".join(problems))
         return rows
 
     def figures(self, arm: Arm) -> list[StepFigures]:
@@ -217,12 +232,13 @@ class ArmKeeper:
     def _finish(self, arm: Arm) -> None:
         """Train an arm to its end and keep its final sampler. The entry's lock is held."""
         self._advance(arm, arm.steps)
-        saved = self.service.run(_save_sampler(self._states.pop(arm.name).client))
-        self.entry(arm).finish({"sampler_path": saved})
+        client = self._states.pop(arm.name).client
+        self.entry(arm).finish(self.service.run(_save_sampler(client, self._print_text())))
 
     def _evaluate(self, entry: Entry, arm: Arm | None) -> None:
         """Evaluate one policy, trained first if need be. The evaluation's lock is held."""
         from harness.training.evaluate import evaluate
+        from harness.training.prints import sampler_print
 
         base_model = path = None
         if arm is None:
@@ -249,17 +265,20 @@ class ArmKeeper:
                 self._refuse_overspending()
 
         client, prompter = self.service.client(), self.service.prompter()
+        text, noted = self._print_text(), dict[str, object]()
         spec = self.experiment.registration.evaluation
 
         async def decode() -> list[ItemRow]:
             sampler = await client.create_sampling_client_async(path, base_model)
+            noted["print"] = await sampler_print(sampler, text)
             return await evaluate(sampler, prompter, spec, items, after_item)
 
         rows = self.service.run(decode())
         live.items(rows)
         clock.tick()
         entry.publish("rows", rows)
-        entry.finish({"accuracy": sum(item_score(row, "pass@1") for row in rows) / len(rows)})
+        accuracy = sum(item_score(row, "pass@1") for row in rows) / len(rows)
+        entry.finish({"accuracy": accuracy, **noted})
 
     def _context(self, arm: Arm, after_step: Callable[[StepRecord], None]) -> ArmContext:
         from harness.training.estimators import estimator
@@ -287,6 +306,17 @@ class ArmKeeper:
             after_step=after_step,
             loss_client=self.loss_client(arm),
         )
+
+    def _print_text(self) -> list[int]:
+        """The fixed text by whose log-probs weights are told apart."""
+        from harness.training.fixed_text import text_tokens
+
+        return text_tokens(self.service.prompter(), self.task().train[0])
+
+    def _refuse_unregistered(self, arm: Arm, records: Sequence[StepRecord]) -> None:
+        n_train = len(self.task().train)
+        if problems := execution_problems(self.experiment, arm, records, n_train):
+            raise RunError("\n".join(problems))
 
     def _refuse_overspending(self) -> None:
         entries = [self.entry(arm) for arm in self.experiment.arms]
@@ -321,9 +351,12 @@ class LiveLine:
         write_progress(self._folder, line)
 
 
-async def _save_sampler(client: tinker.TrainingClient) -> str:
+async def _save_sampler(client: tinker.TrainingClient, text: Sequence[int]) -> dict[str, object]:
+    """The path of the final sampler, and the print of the weights that it must hold."""
+    from harness.training.prints import learner_print
+
     saved = await (await client.save_weights_for_sampler_async("final")).result_async()
-    return saved.path
+    return {"sampler_path": saved.path, "print": await learner_print(client, text)}
 
 
 def _updates(entry: Entry) -> int:
