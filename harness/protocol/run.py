@@ -16,6 +16,7 @@ from harness.cards import Arm, Experiment, load_experiment, read_clusters
 from harness.cards import Criterion as StatedCriterion
 from harness.cards.registration import LossClient
 from harness.checks import PREFLIGHTS, gates
+from harness.checks.decided import outcome_problems, rows_mean, steps_mean
 from harness.checks.finding import Finding, GateFinding
 from harness.checks.loss_clients import chosen_client
 from harness.checks.server_loss import LossEvidence
@@ -299,10 +300,32 @@ class CardRun:
         return settled(outcomes, premises, CombineRule(rule.combine))
 
     def _decide(self, stated: StatedCriterion, look: int) -> Outcome:
-        """One criterion by itself."""
+        """One criterion by itself.
+
+        Raises:
+            RunError: what was decided does not follow from the stored results.
+        """
         criterion = self._criterion(stated)
         scores, units = self._scores(stated, look), self._unit_ids(criterion)
-        return decide(criterion, scores, units, clusters=self._clusters)
+        outcome = decide(criterion, scores, units, clusters=self._clusters)
+        means = {role: self._role_mean(stated, role, look) for role in stated.weights}
+        if problems := outcome_problems(stated, outcome, means):
+            raise RunError("\n".join(problems))
+        return outcome
+
+    def _role_mean(self, stated: StatedCriterion, role: str, look: int) -> float:
+        """The mean score of a role over its arms, straight from rows or steps."""
+        arms = [None] if role == BASE else self.experiment.role(role, look)
+        if of_steps(stated.metric):
+            first, last = stated.steps or (0, self.experiment.card.steps - 1)
+            means = [
+                steps_mean(self._arms.figures(arm), stated.metric, first, last)
+                for arm in arms
+                if arm is not None
+            ]
+        else:
+            means = [rows_mean(self._arms.item_rows(arm), stated.metric) for arm in arms]
+        return sum(means) / len(means)
 
     def _scores(self, stated: StatedCriterion, look: int) -> Mapping[str, Mapping[str, float]]:
         """Scores by role: of items, averaged over a role's seeds, or of seeds.
