@@ -41,7 +41,7 @@ def test_a_datum_out_of_line_is_found_before_any_training(preflighted, tmp_path)
         scale=preflighted.scale, runs=tmp_path / "runs", environ={PLANT: "stop_token_masked"},
     )  # fmt: skip
 
-    assert_one_line(session, f"capability: arm {GS1}: step 0 sent a datum of train item", "targets")
+    assert_one_line(session, f"arm {GS1}: step 0 sent a datum of train item", "targets")
     assert session.verdict["verdict"] == "INVALID"
 
 
