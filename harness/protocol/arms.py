@@ -59,6 +59,7 @@ class ArmKeeper:
     loss_client: Callable[[Arm], LossClient]
     _pilot: Pilot | None = None
     _figures: dict[str, list[StepFigures]] = field(default_factory=dict)
+    _rows: dict[str, list[ItemRow]] = field(default_factory=dict)
     _states: dict[str, ArmState] = field(default_factory=dict)
 
     def pilot(self) -> None:
@@ -156,8 +157,14 @@ class ArmKeeper:
         return {row["item_id"]: item_score(row, "pass@1") for row in self.item_rows(arm)}
 
     def item_rows(self, arm: Arm | None) -> list[ItemRow]:
-        """The rows of an evaluated arm, or of the base model (None)."""
+        """The rows of an evaluated arm, or of the base model (None), read and checked once.
+
+        Raises:
+            RunError: they can't be read, contradict their items, or are of other weights.
+        """
         entry = self.evaluation_entry(arm)
+        if entry.key in self._rows:
+            return self._rows[entry.key]
         rows: list[ItemRow] | None = entry.read("rows")
         if rows is None:
             raise RunError(f"{entry.name}: its rows can't be read; run again, it evaluates anew")
@@ -167,6 +174,7 @@ class ArmKeeper:
             problems += policy_problems(name, self.entry(arm).summary(), entry.summary())
         if problems:
             raise RunError("\n".join(problems))
+        self._rows[entry.key] = rows
         return rows
 
     def figures(self, arm: Arm) -> list[StepFigures]:
