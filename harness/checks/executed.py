@@ -43,10 +43,13 @@ def execution_problems(
     looks: list[Callable[[StepRecord], Fault]] = [
         partial(_other_weights, arm),
         partial(_other_prompts, arm, training, n_train),
-        partial(_other_rewards, training.format_coefficient),
         partial(_other_advantages, arm),
-        partial(_other_lengths, training.max_tokens),
     ]
+    if experiment.registration.task == "gsm8k":  # one reply, graded by the cookbook's environment
+        looks += [
+            partial(_other_rewards, training.format_coefficient),
+            partial(_other_lengths, training.max_tokens),
+        ]
     problems = []
     for look in looks:
         faults = {r["step"]: fault for r in records if (fault := look(r)) is not None}
