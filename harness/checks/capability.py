@@ -40,8 +40,8 @@ def check(evidence: ThrowAwayEvidence, experiment: Experiment) -> Finding:
     steps_seen = sum(len(witnessed.steps) for witnessed in evidence.sent)
     notes.append(
         f"witnessed between this client and the service: {steps_seen} steps and "
-        f"{len(evidence.sent_evaluation.samples)} evaluated items, {evidence.resumed.arm} resumed "
-        f"after {evidence.resumed.version} updates"
+        f"{len(evidence.sent_evaluation.samples)} requests of an evaluation, "
+        f"{evidence.resumed.arm} resumed after {evidence.resumed.version} updates"
     )
     notes.extend(sent.not_held(evidence.sent, experiment))
     if evidence.sent_evaluation.by_turns:

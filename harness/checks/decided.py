@@ -78,6 +78,8 @@ def threshold_verdicts(stated: Criterion, arm_means: ArmMeans) -> set[Verdict]:
             refuted = estimate <= stated.seed_range.refuted * noise
         elif stated.refuted is not None:
             against = _contrast(stated.refuted.weights, arm_means) + other
+            if stated.refuted.weights == stated.weights:
+                against = estimate
             least = -math.inf if stated.refuted.least is None else stated.refuted.least
             refuted = least <= against < stated.refuted.margin
         found.add(

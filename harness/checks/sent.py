@@ -132,25 +132,26 @@ def seed_problems(samples: Iterable[Settings]) -> list[str]:
 
 def not_held(evidence: Sequence[SentArm], experiment: Experiment) -> list[str]:
     """What of these requests nothing is known to hold against, a line each."""
-    probe = experiment.registration.gradient_probe is not None
+    lines = []
     custom = [
         sent.arm
         for sent in evidence
         if any(settings.get("loss") == CUSTOM for step in sent.steps for settings in step.losses)
     ]
-    lines = []
     if custom:
         lines.append(
-            f"not held against the registration: log-probs and advantages in the datums of "
-            f"{', '.join(custom)}, since this client computes their loss and sends tokens alone; "
-            "the gate reported_loss_error looks at it"
+            f"not held against what was sampled: log-probs and advantages of {', '.join(custom)}, "
+            "since this client computes their loss and sends tokens alone; "
+            f"{_looked_at_by('reported_loss_error', experiment)}"
         )
+    probe = experiment.registration.gradient_probe is not None
     if probe and any(sent.by_turns for sent in evidence):
         lines.append("not counted: requests of steps in which a gradient probe samples turns too")
     if probe and experiment.lagged:
         lines.append(
-            "not held against the registration: the version that a lagged arm samples from, since "
-            "its gradient probe samples from another; the gate executed_lag_error looks at it"
+            "not held against the registration: the version that lagged arms sample from, since "
+            "their gradient probe samples from another; "
+            f"{_looked_at_by('executed_lag_error', experiment)}"
         )
     return lines
 
@@ -221,6 +222,11 @@ def as_settings(values: Mapping[str, object]) -> Settings:
         else str(value)
         for key, value in values.items()
     }
+
+
+def _looked_at_by(gate: str, experiment: Experiment) -> str:
+    registered = any(check.metric == gate for check in experiment.gates)
+    return f"the gate {gate} looks at it" if registered else f"register the gate {gate}"
 
 
 def _shown(value: float | str | None) -> str:

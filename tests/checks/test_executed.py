@@ -3,13 +3,17 @@
 import copy
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from harness.cards import load_experiment
+from harness.checks.episodes import BROKEN
 from harness.checks.executed import CERTAIN, execution_problems, sameness, step_prompts
 from harness.training.streams import arm_order
 
+CARD = Path(__file__).parents[2] / "experiments/cards/tailrl_lag8_sec_search_4b.json"
 N_TRAIN = 100
 
 
@@ -73,6 +77,67 @@ def test_every_kind_of_mistake_has_its_line(experiment, sound_steps):
     assert "groups of [2, 3] rollouts" in spoiled(
         lambda step, _: step["groups"].__setitem__(1, one_more(step))
     )
+
+
+def test_every_kind_of_mistake_in_episodes_has_its_line(search):
+    """Turns, figures, rewards and drops of the steps as stored."""
+    experiment, arm, records = search
+    assert execution_problems(experiment, arm, records, N_TRAIN) == []
+
+    def spoiled(change) -> str:
+        steps = copy.deepcopy(records)
+        change(steps[1]["groups"][0])
+        line, *_ = execution_problems(experiment, arm, steps, N_TRAIN)
+        return line
+
+    assert "is recorded as dropped: False" in spoiled(lambda g: g.update(dropped=False))
+    assert "is recorded as dropped: None" in spoiled(lambda g: g.pop("dropped"))
+    assert "are paid -0.2" in spoiled(
+        lambda g: g.update(rewards_G=[0.0] * 8, advantages_G=[0.0] * 8)
+    )
+    assert "has F4 0.5" in spoiled(lambda g: g["episodes_G"][3].update(f4=0.5))
+    assert "is marked other than" in spoiled(lambda g: g["correct_G"].__setitem__(0, True))
+    assert "has 2 turns, 3 were sampled" in spoiled(
+        lambda g: g["turn_lengths_G_K"].__setitem__(0, [1, 1, 1])
+    )
+    assert "has 3 tokens in turns of [1, 1]" in spoiled(
+        lambda g: g["turn_lengths_G_K"].__setitem__(0, [1, 1])
+    )
+    assert "ended by length after 1 tokens" in spoiled(
+        lambda g: g["stop_G"].__setitem__(5, "length")
+    )
+
+
+@pytest.fixture(name="search")
+def _search():
+    """Two steps of the TailRL arm in which every episode ends empty, so that all are dropped."""
+    experiment = load_experiment(CARD, "embedded")
+    arm = experiment.arm("tailrl_lag0_seed0")
+    ended = {f"stop={why}": float(why == "tool_stopped") for why in (*BROKEN, "tool_stopped")}
+    empty = dict.fromkeys(("f4", "precision", "recall", "curated", "off_format"), 0.0)
+    records = []
+    for step in range(2):
+        groups = [
+            {
+                "prompt": prompt,
+                "rewards_G": [-0.2] * 8,
+                "advantages_G": [0.0] * 8,
+                "correct_G": [False] * 8,
+                "format_G": [True] * 8,
+                "stop_G": ["stop"] * 8,
+                "tokens_G_T": [[5 + g, 6, 2] for g in range(8)],
+                "logprobs_G_T": [[-2.0, -0.5, -0.1]] * 8,
+                "turn_lengths_G_K": [[2, 1]] * 8,
+                "episodes_G": [{**empty, **ended, "empty": 1.0, "turns": 2.0} for _ in range(8)],
+                "dropped": True,
+            }
+            for prompt in step_prompts(arm, experiment.registration.training, N_TRAIN, step)
+        ]
+        records.append(
+            {"step": step, "version": step, "sampled_version": step, "groups": groups}
+            | {"kernel": None}
+        )
+    return experiment, arm, records
 
 
 def one_more(step: dict) -> dict:

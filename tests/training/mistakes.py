@@ -12,10 +12,14 @@ import numpy as np
 import tinker
 from tinker_cookbook.rl.types import TrajectoryGroup
 
-from harness.training import loop
-from harness.training.completers import GroupCompleter, Sampling
+from harness.tasks.sec_search import env as search
+from harness.tasks.sec_search import reward as search_reward
+from harness.training import loop, snapshots
+from harness.training.completers import GroupCompleter, Sampling, TurnCompleter
 from harness.training.estimators import Estimate, Estimator
 from harness.training.probes import throw_away
+from harness.training.rollouts import SampledGroup
+from harness.training.searches import SearchPrompter
 from harness.training.snapshots import Snapshots
 from harness.training.word_problems import ProblemPrompter
 
@@ -228,7 +232,9 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
         "sampled less often; use every sample once",
     ),
     "stale_sampler": (method(Snapshots, "save", first_snapshot_for_ever), "version 0 in 4 of 4"),
-    "another_prompt": (method(ProblemPrompter, "group", other_question), "did not send the prompts"),
+    "another_prompt": (
+        method(ProblemPrompter, "group", other_question), "did not send the prompts",
+    ),
     # the data's order
     "other_prompts_in_one_arm": (
         prompts_from(lambda arm, t: t * 8 + 8 if arm.estimator == "gs1" else t * 4),
@@ -259,3 +265,56 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
         opened_with(lambda c: {"arm": dataclasses.replace(c.arm, seed=1)}), "with seed 1",
     ),
 }  # fmt: skip
+
+
+def hurried(original: Any, self: Any, *these: Any) -> Any:
+    """Training episodes have three turns less than registered."""
+    limits = dataclasses.replace(self.limits, max_turns=self.limits.max_turns - 3)
+    return original(dataclasses.replace(self, limits=limits), *these)
+
+
+def one_stream(
+    original: Any, self: Any, sampling: Any, seed: int, _rollout: int, *more: Any
+) -> None:
+    """All rollouts of a group draw from the stream of the first."""
+    original(self, sampling, seed, 0, *more)
+
+
+def free_silence(original: Any, session: Any, *more: Any) -> float:
+    """Curating nothing costs nothing."""
+    return max(0.0, original(session, *more))
+
+
+def never_constant(monkeypatch: Any) -> None:
+    """Groups of equal rewards are trained on too."""
+    monkeypatch.setattr(SampledGroup, "constant", False)
+
+
+def f1(monkeypatch: Any) -> None:
+    """The curated set is graded by F1."""
+    original = search_reward.f_beta
+    monkeypatch.setattr(search_reward, "f_beta", lambda p, r, _beta: original(p, r, 1.0))
+
+
+BY_TURNS: dict[str, tuple[Edit, str]] = {
+    **{
+        name: MISTAKES[name]
+        for name in (
+            "advantages_shifted", "advantages_negated", "logprobs_shifted", "prompt_trained_on",
+            "mean_over_tokens", "advantages_whitened", "the_same_batch_again", "weight_decay",
+        )
+    },
+    "cold_sampling": (sampled_with(temperature=0.7), "sampled with temperature 0.7"),
+    "fresh_sampler": (
+        method(snapshots, "sampled_version", lambda _, step, _lag: step), "sampled with version 1",
+    ),
+    "one_seed": (sampled_with(seed=7), "with 1 different seeds"),
+    "one_stream": (method(TurnCompleter, "__init__", one_stream), "give each a seed of its own"),
+    "rewards_of_the_neighbour": (rewards_as(lambda r: [*r[1:], r[0]]), STOCK),
+    "fewer_turns": (method(SearchPrompter, "group", hurried), "did not send the prompts"),
+    "free_silence": (method(search, "episode_reward", free_silence), "of F4 0 are paid -0.2"),
+    "f1": (f1, "precision"),
+    "constant_groups_kept": (never_constant, "is recorded as dropped: False"),
+    "batch_twice": (MISTAKES["batch_twice"][0], "send one each, once"),
+}  # fmt: skip
+"""The same, and others, in the search experiment, whose episodes have several turns."""

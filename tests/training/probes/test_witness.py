@@ -4,11 +4,14 @@ import asyncio
 import dataclasses
 
 import pytest
-from mistakes import MISTAKES
+from mistakes import BY_TURNS, MISTAKES
+from search_doubles import SearchService, compact_prompter, small_search
 from service_doubles import ScriptedService, ScriptedTrainer, small_experiment
 
 from harness.checks import capability
 from harness.checks.throw_away import ThrowAwayEvidence
+from harness.tasks.sec_search import Selection, synthetic_task
+from harness.tasks.sec_search.synthetic import TINY
 from harness.training import evaluate
 from harness.training.word_problems import ProblemPrompter
 
@@ -41,6 +44,62 @@ def test_a_mistake_in_the_loop_is_named(problems, small, monkeypatch, name):
     edit(monkeypatch)
 
     assert any(words in line for line in problems(small)), problems(small)
+
+
+@pytest.fixture(scope="module", name="task")
+def _task(tmp_path_factory):
+    selection = Selection(n_train=24, n_test=6, background=None)
+    return synthetic_task(TINY, tmp_path_factory.mktemp("sec") / "tiny", selection)
+
+
+@pytest.fixture(name="evidence")
+def _evidence(task):
+    """`evidence()`: the preflight's evidence on the loop as it is now, read back."""
+
+    def collected() -> ThrowAwayEvidence:
+        from harness.training.probes import throw_away
+
+        experiment = small_search()
+        prompter = compact_prompter(experiment, task)
+        service = SearchService(prompter, task)
+        found = asyncio.run(throw_away.collect(service, prompter, experiment, task))
+        return ThrowAwayEvidence.of(found.plain())
+
+    return collected
+
+
+class TestEpisodesOfSeveralTurns:
+    def test_a_sound_loop_sends_what_is_registered(self, evidence):
+        """A request a turn, and an update of the groups that were kept."""
+        found = evidence()
+        finding = capability.check(found, small_search())
+
+        assert finding.problems == ()
+        assert any("what an episode curated is not stored" in note for note in finding.notes)
+        for sent in found.sent:
+            assert sent.by_turns
+            for step in sent.steps:
+                assert len(step.samples) == step.replies > 12
+                assert step.updates == len(step.losses) == 1
+        assert found.sent_evaluation.replies > 2 * 6
+
+    @pytest.mark.parametrize("name", BY_TURNS)
+    def test_a_mistake_is_named(self, evidence, monkeypatch, name):
+        """The first steps give it away, in whichever turn it is."""
+        edit, words = BY_TURNS[name]
+        edit(monkeypatch)
+
+        found = capability.check(evidence(), small_search()).problems
+        assert any(words in line for line in found), found
+
+    def test_steps_without_an_update_are_no_mistake(self, evidence, monkeypatch):
+        """Every reward equal: nothing is sent, and later versions have the same weights."""
+        monkeypatch.setattr(SearchService, "CALLS", ("f",))
+        found = evidence()
+
+        assert {step.updates for sent in found.sent for step in sent.steps} == {0}
+        problems = capability.check(found, small_search()).problems
+        assert [line for line in problems if "moved log-probs" not in line] == []
 
 
 def test_an_evaluation_that_samples_is_named(problems, small, monkeypatch):
