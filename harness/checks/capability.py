@@ -3,20 +3,27 @@
 import math
 
 from harness.cards import Arm, Experiment
+from harness.checks import sent
 from harness.checks.finding import Finding
+from harness.checks.resumed import resumed_problems
 from harness.checks.throw_away import ThrowAwayEvidence, ThrowAwaySteps
 
 SHOWN = 3
 
 
 def check(evidence: ThrowAwayEvidence, experiment: Experiment) -> Finding:
-    """The right model, whole steps, responses that end and parse, prompts that fit."""
+    """The right model, steps as registered, responses that end and parse, prompts that fit."""
     by_name = {steps.arm: steps for steps in evidence.arms}
+    sent_by = {steps.arm: steps for steps in evidence.sent}
     problems = [
         problem
         for arm in experiment.arms
         for problem in step_problems(by_name.get(arm.name), arm, experiment.card.base_model)
     ]
+    for arm in experiment.arms:
+        problems.extend(sent.arm_problems(sent_by.get(arm.name), arm, experiment))
+    problems.extend(sent.evaluation_problems(evidence.sent_evaluation, experiment))
+    problems.extend(resumed_problems(evidence.resumed, experiment))
     problems.extend(text_problems(evidence))
     problems.extend(length_problems(evidence, experiment))
     notes = [
@@ -30,6 +37,18 @@ def check(evidence: ThrowAwayEvidence, experiment: Experiment) -> Finding:
         f"({lengths.item})"
         for split, lengths in evidence.lengths.items()
     )
+    steps_seen = sum(len(witnessed.steps) for witnessed in evidence.sent)
+    notes.append(
+        f"witnessed between this client and the service: {steps_seen} steps and "
+        f"{len(evidence.sent_evaluation.samples)} requests of an evaluation, "
+        f"{evidence.resumed.arm} resumed after {evidence.resumed.version} updates"
+    )
+    notes.extend(sent.not_held(evidence.sent, experiment))
+    if evidence.sent_evaluation.by_turns:
+        notes.append(
+            "what an episode curated is not stored: the rewards of these first steps and items "
+            "were paid again from their tokens, later rows are held to their own figures alone"
+        )
     metrics = {f"{split}_longest_prompt": float(x.longest) for split, x in evidence.lengths.items()}
     for steps in evidence.arms:
         metrics[f"{steps.arm}.rollouts"] = float(steps.rollouts)

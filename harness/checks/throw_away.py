@@ -1,6 +1,8 @@
 """Evidence of both capability and feasibility: real steps of each arm on throw-away clients."""
 
 from harness.checks.evidence import Evidence, Measured
+from harness.checks.resumed import ResumedArm
+from harness.checks.sent import SentArm, SentEvaluation
 
 
 class ThrowAwaySteps(Evidence):
@@ -43,7 +45,8 @@ class ThrowAwayEvidence(Evidence):
     """What the service and the tokenizer did for every arm before anything was trained.
 
     `evaluated` greedy evaluation items took `evaluation_seconds`. `lengths` has the splits `train`
-    and `test`.
+    and `test`. `sent` and `sent_evaluation` are what was asked of the service meanwhile, `resumed`
+    is one arm that was interrupted after these steps.
     """
 
     arms: list[ThrowAwaySteps]
@@ -51,3 +54,6 @@ class ThrowAwayEvidence(Evidence):
     lengths: dict[str, PromptLengths]
     evaluated: int
     evaluation_seconds: float
+    sent: list[SentArm]
+    sent_evaluation: SentEvaluation
+    resumed: ResumedArm

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from harness.cards import Arm, Experiment
 from harness.cards.registration import LossClient
+from harness.checks.executed import execution_problems
 from harness.checks.lag import lag_problems
 from harness.checks.pilot import Pilot
+from harness.checks.scored import policy_problems, row_problems
 from harness.checks.staleness_report import ramp_lines
 from harness.errors import RunError
 from harness.methods.beff import PilotNoise, executed_noise
@@ -26,7 +28,6 @@ from harness.store import Entry, RunStore, produce_all
 from harness.tasks.task import Task
 from harness.training.identity import arm_parts, base_parts, evaluation_parts
 from harness.training.step_metrics import training_note
-from harness.training.streams import arm_order
 
 if TYPE_CHECKING:
     import tinker
@@ -57,6 +58,7 @@ class ArmKeeper:
     loss_client: Callable[[Arm], LossClient]
     _pilot: Pilot | None = None
     _figures: dict[str, list[StepFigures]] = field(default_factory=dict)
+    _rows: dict[str, list[Row]] = field(default_factory=dict)
     _states: dict[str, ArmState] = field(default_factory=dict)
 
     def pilot(self) -> None:
@@ -76,7 +78,13 @@ class ArmKeeper:
         """Take every arm of a look to its end and evaluate it, and evaluate the base model.
 
         A worker that takes an evaluation trains its arm first, so two workers train two arms.
+
+        Raises:
+            RunError: the pilot did something else than registered; nothing more is trained.
         """
+        if look == 1:
+            for arm in self.experiment.look(1):
+                self._refuse_unregistered(arm, self.pilot_evidence()[arm.name])
         policies: list[Arm | None] = [*self.experiment.look(look), None]
         evaluations = {self.evaluation_entry(arm).key: arm for arm in policies}
         produce_all(
@@ -129,6 +137,7 @@ class ArmKeeper:
             done = [record for record in steps if record is not None]
             return ArmSummary(arm.name, len(done), _rollouts(done), 0, 0, None, 0, 0.0, math.nan)
         records = _records(entry, arm.steps) if entry.is_complete else []
+        self._refuse_unregistered(arm, records)
         rows = self.rows(arm) if evaluation.is_complete else {}
         return ArmSummary(
             name=arm.name,
@@ -148,11 +157,24 @@ class ArmKeeper:
         return item_scores(rows, headline(rows))
 
     def item_rows(self, arm: Arm | None) -> list[Row]:
-        """The rows of an evaluated arm, or of the base model (None)."""
+        """The rows of an evaluated arm, or of the base model (None), read and checked once.
+
+        Raises:
+            RunError: they can't be read, contradict their items, or are of other weights.
+        """
         entry = self.evaluation_entry(arm)
+        if entry.key in self._rows:
+            return self._rows[entry.key]
         rows: list[Row] | None = entry.read("rows")
         if rows is None:
             raise RunError(f"{entry.name}: its rows can't be read; run again, it evaluates anew")
+        name = entry.name.partition("/")[2]
+        problems = row_problems(name, rows, self.task().test, self.experiment.registration)
+        if arm is not None:
+            problems += policy_problems(name, self.entry(arm).summary(), entry.summary())
+        if problems:
+            raise RunError("\n".join(problems))
+        self._rows[entry.key] = rows
         return rows
 
     def figures(self, arm: Arm) -> list[StepFigures]:
@@ -218,12 +240,13 @@ class ArmKeeper:
     def _finish(self, arm: Arm) -> None:
         """Train an arm to its end and keep its final sampler. The entry's lock is held."""
         self._advance(arm, arm.steps)
-        saved = self.service.run(_save_sampler(self._states.pop(arm.name).client))
-        self.entry(arm).finish({"sampler_path": saved})
+        client = self._states.pop(arm.name).client
+        self.entry(arm).finish(self.service.run(_save_sampler(client, self._print_text())))
 
     def _evaluate(self, entry: Entry, arm: Arm | None) -> None:
         """Evaluate one policy, trained first if need be. The evaluation's lock is held."""
         from harness.training.evaluate import evaluate
+        from harness.training.prints import sampler_print
 
         base_model = path = None
         if arm is None:
@@ -252,8 +275,11 @@ class ArmKeeper:
                 clock.tick()
                 self._refuse_overspending()
 
+        text, noted = self._print_text(), dict[str, object]()
+
         async def decode() -> list[Row]:
             sampler = await client.create_sampling_client_async(path, base_model)
+            noted["print"] = await sampler_print(sampler, text)
             return await evaluate(sampler, prompter, spec, items, after_item)
 
         rows = self.service.run(decode())
@@ -261,34 +287,33 @@ class ArmKeeper:
         clock.tick()
         entry.publish("rows", rows)
         scores = item_scores(rows, headline(rows))
-        entry.finish({"accuracy": sum(scores.values()) / len(scores)})
+        entry.finish({"accuracy": sum(scores.values()) / len(scores), **noted})
 
     def _context(self, arm: Arm, after_step: Callable[[StepRecord], None]) -> ArmContext:
-        from harness.training.estimators import estimator
-        from harness.training.loop import ArmContext
+        from harness.training.loop import arm_context
 
-        train, spec = self.task().train, self.experiment.registration.training
-        return ArmContext(
-            arm=arm,
-            registration=self.experiment.registration,
-            base_model=self.experiment.card.base_model,
-            lora_rank=self.experiment.card.lora_rank,
-            train=train,
-            order=arm_order(
-                spec.data_order_seed,
-                len(train),
-                arm.groups_per_batch,
-                arm.prompts,
-                reuse=spec.reuse_prompts,
-            ),
-            service=self.service.client(),
-            prompter=self.service.prompter(self.task()),
-            estimator=estimator(arm, [problem.question for problem in train]),
-            entry=self.entry(arm),
+        task = self.task()
+        return arm_context(
+            self.experiment,
+            arm,
+            task,
+            self.service.client(),
+            self.service.prompter(task),
+            self.entry(arm),
             before_step=self._refuse_overspending,
             after_step=after_step,
             loss_client=self.loss_client(arm),
         )
+
+    def _print_text(self) -> list[int]:
+        """The fixed text by whose log-probs weights are told apart."""
+        task = self.task()
+        return self.service.prompter(task).text(task.train[0])
+
+    def _refuse_unregistered(self, arm: Arm, records: Sequence[StepRecord]) -> None:
+        n_train = len(self.task().train)
+        if problems := execution_problems(self.experiment, arm, records, n_train):
+            raise RunError("\n".join(problems))
 
     def _refuse_overspending(self) -> None:
         entries = [self.entry(arm) for arm in self.experiment.arms]
@@ -323,9 +348,12 @@ class LiveLine:
         write_progress(self._folder, line)
 
 
-async def _save_sampler(client: tinker.TrainingClient) -> str:
+async def _save_sampler(client: tinker.TrainingClient, text: Sequence[int]) -> dict[str, object]:
+    """The path of the final sampler, and the print of the weights that it must hold."""
+    from harness.training.prints import learner_print
+
     saved = await (await client.save_weights_for_sampler_async("final")).result_async()
-    return saved.path
+    return {"sampler_path": saved.path, "print": await learner_print(client, text)}
 
 
 def _updates(entry: Entry) -> int:

@@ -16,6 +16,7 @@ from harness.cards import Arm, Experiment, load_experiment, read_clusters
 from harness.cards import Criterion as StatedCriterion
 from harness.cards.registration import LossClient
 from harness.checks import PREFLIGHTS, gates
+from harness.checks.decided import joint_problems, outcome_problems, rows_mean, steps_mean
 from harness.checks.episode_report import episode_lines
 from harness.checks.finding import Finding, GateFinding
 from harness.checks.loss_clients import chosen_client
@@ -301,13 +302,33 @@ class CardRun:
         outcomes = {stated.id: self._decide(stated, look) for stated in rule.criteria}
         premises = {criterion.id for criterion in rule.criteria if criterion.premise}
         steps = {c.id: c.next_step for c in rule.criteria if c.next_step is not None}
-        return settled(outcomes, premises, CombineRule(rule.combine), steps)
+        together = settled(outcomes, premises, CombineRule(rule.combine), steps)
+        if problems := joint_problems(rule, outcomes, together):
+            raise RunError("\n".join(problems))
+        return together
 
     def _decide(self, stated: StatedCriterion, look: int) -> Outcome:
-        """One criterion by itself."""
+        """One criterion by itself.
+
+        Raises:
+            RunError: what was decided does not follow from the stored results.
+        """
         criterion = self._criterion(stated)
         scores, units = self._scores(stated, look), self._unit_ids(criterion)
-        return decide(criterion, scores, units, clusters=self._clusters)
+        outcome = decide(criterion, scores, units, clusters=self._clusters)
+        means = {role: self._arm_means(stated, role, look) for role in stated.weights}
+        if problems := outcome_problems(self.experiment.rule, stated, outcome, means):
+            raise RunError("\n".join(problems))
+        return outcome
+
+    def _arm_means(self, stated: StatedCriterion, role: str, look: int) -> list[float]:
+        """The mean score of each arm of a role, straight from rows or steps."""
+        arms = self.experiment.role(role, look)
+        if of_steps(stated.metric):
+            first, last = stated.steps or (0, self.experiment.card.steps - 1)
+            return [steps_mean(self._arms.figures(a), stated.metric, first, last) for a in arms]
+        policies = [None] if role == BASE else arms
+        return [rows_mean(self._arms.item_rows(policy), stated.metric) for policy in policies]
 
     def _scores(self, stated: StatedCriterion, look: int) -> Mapping[str, Mapping[str, float]]:
         """Scores by role: of items, averaged over a role's seeds, or of seeds.

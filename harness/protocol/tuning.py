@@ -238,29 +238,14 @@ class Tuner:
     def _context(
         self, entry: Entry, trial: Arm, after_step: Callable[[StepRecord], None]
     ) -> ArmContext:
-        from harness.training.estimators import estimator
-        from harness.training.loop import ArmContext
+        from harness.training.loop import arm_context
 
-        card, train = self.experiment.card, self.task.train
-        return ArmContext(
-            arm=trial,
-            registration=self.experiment.registration,
-            base_model=card.base_model,
-            lora_rank=card.lora_rank,
-            train=train,
-            # without the slice, so that a trial can't reach it
-            order=self._order[: -self._spec.heldout],
-            service=self.service.client(),
-            prompter=self.service.prompter(self.task),
-            estimator=estimator(trial, [problem.question for problem in train]),
-            entry=entry,
-            before_step=_never_stop,
-            after_step=after_step,
+        client, prompter = self.service.client(), self.service.prompter(self.task)
+        context = arm_context(
+            self.experiment, trial, self.task, client, prompter, entry, after_step=after_step
         )
-
-
-def _never_stop() -> None:
-    """The stage's own cap was compared with its prediction."""
+        # without the slice, so that a trial can't reach it
+        return replace(context, order=self._order[: -self._spec.heldout])
 
 
 def _ignore(_row: Row) -> None:

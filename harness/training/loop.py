@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.cards import Arm, Registration
+from harness.cards import Arm, Experiment, Registration
 from harness.cards.registration import LossClient
 from harness.errors import DataError
 from harness.records import Checkpoint, StepRecord
 from harness.store import Entry
-from harness.tasks.task import Item
+from harness.tasks.task import Item, Task
 from harness.training.datums import Batch, step_batch
-from harness.training.estimators import Estimate, Estimator, refuse_bad_rewards
+from harness.training.estimators import Estimate, Estimator, estimator, refuse_bad_rewards
 from harness.training.fixed_text import forward
 from harness.training.gradient_probe import fresh_arm, gradient_cosine
 from harness.training.metrics import metrics_of
@@ -23,6 +23,7 @@ from harness.training.prompts import AnyPrompter
 from harness.training.rollouts import SampledGroup, sample_step
 from harness.training.snapshots import Snapshots
 from harness.training.step_records import group_records, learner_logprobs
+from harness.training.streams import arm_order
 from harness.training.updates import update
 
 if TYPE_CHECKING:
@@ -55,6 +56,54 @@ class ArmContext:
     def lagged(self) -> bool:
         """Whether any arm of the experiment samples from older weights."""
         return any(arm.lag for arm in self.registration.arms)
+
+
+def _never_stop() -> None:
+    """No cap of its own."""
+
+
+def _ignore(record: StepRecord) -> None:
+    """No live line."""
+
+
+def arm_context(
+    experiment: Experiment,
+    arm: Arm,
+    task: Task,
+    service: tinker.ServiceClient,
+    prompter: AnyPrompter,
+    entry: Entry,
+    *,
+    before_step: Callable[[], None] = _never_stop,
+    after_step: Callable[[StepRecord], None] = _ignore,
+    loss_client: LossClient = "service",
+) -> ArmContext:
+    """The context of an arm, the same for its training and for the steps that are thrown away.
+
+    What preflights see of an arm is what the run does only if both are made here.
+    """
+    spec = experiment.registration.training
+    return ArmContext(
+        arm=arm,
+        registration=experiment.registration,
+        base_model=experiment.card.base_model,
+        lora_rank=experiment.card.lora_rank,
+        train=task.train,
+        order=arm_order(
+            spec.data_order_seed,
+            len(task.train),
+            arm.groups_per_batch,
+            arm.prompts,
+            reuse=spec.reuse_prompts,
+        ),
+        service=service,
+        prompter=prompter,
+        estimator=estimator(arm, [item.question for item in task.train]),
+        entry=entry,
+        before_step=before_step,
+        after_step=after_step,
+        loss_client=loss_client,
+    )
 
 
 @dataclass

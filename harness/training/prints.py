@@ -32,17 +32,35 @@ async def take_prints(
     Raises:
         RunError: the sampler does not return the log-probs of a prompt.
     """
+    sampled_T, learned_T = await asyncio.gather(
+        sampler_print(sampler, tokens), learner_print(client, tokens)
+    )
+    if sampled_T is None:
+        raise RunError(
+            f"{where}: the sampler does not return the {len(learned_T)} log-probs of a prompt that "
+            "are needed to know its weights; use a service that does"
+        )
+    return Prints(sampler_T=sampled_T, learner_T=learned_T)
+
+
+async def learner_print(client: tinker.TrainingClient, tokens: Sequence[int]) -> list[float]:
+    """The learner's log-probs of the text's tokens but the first."""
+    (learned_T,) = await forward(client, [list(tokens[: LENGTH + 1])])
+    found: list[float] = learned_T.tolist()
+    return found
+
+
+async def sampler_print(
+    sampler: tinker.SamplingClient, tokens: Sequence[int]
+) -> list[float] | None:
+    """The sampler's, None if the service does not return a log-prob for each of these tokens."""
     import tinker
 
     text = list(tokens[: LENGTH + 1])
-    sampled, (learned_T,) = await asyncio.gather(
-        sampler.compute_logprobs_async(tinker.ModelInput.from_ints(text)), forward(client, [text])
-    )
+    try:
+        sampled = await sampler.compute_logprobs_async(tinker.ModelInput.from_ints(text))
+    except tinker.TinkerError:
+        return None
     # services differ in whether the first token has a place
-    sampled_T = [x for x in sampled[-(len(text) - 1) :] if x is not None]
-    if len(sampled_T) != len(text) - 1:
-        raise RunError(
-            f"{where}: the sampler returned {len(sampled_T)} log-probs of a prompt of {len(text)} "
-            f"tokens, {len(text) - 1} are needed to know its weights; use a service that does"
-        )
-    return Prints(sampler_T=[float(x) for x in sampled_T], learner_T=learned_T.tolist())
+    sampled_T = [float(x) for x in sampled[-(len(text) - 1) :] if x is not None]
+    return sampled_T if len(sampled_T) == len(text) - 1 else None

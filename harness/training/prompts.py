@@ -15,7 +15,7 @@ from harness.tasks.task import Task
 if TYPE_CHECKING:
     import tinker
     from tinker_cookbook.renderers import Renderer
-    from tinker_cookbook.rl.types import EnvGroupBuilder, Trajectory
+    from tinker_cookbook.rl.types import Env, EnvGroupBuilder, Trajectory
 
 I_contra = TypeVar("I_contra", contravariant=True)
 
@@ -61,6 +61,13 @@ class Prompter(ABC, Generic[I_contra]):
     @abstractmethod
     def group(self, item: I_contra, size: int) -> EnvGroupBuilder:
         """The environments of `size` episodes on one item."""
+
+    @abstractmethod
+    def stock(self, item: I_contra, max_tokens: int) -> Env:
+        """The environment of one episode by the registered settings, whatever `group` makes.
+
+        Requests and rewards are held against it; `max_tokens` is of one reply.
+        """
 
     @abstractmethod
     def graded(self, trajectory: Trajectory) -> Graded:

@@ -70,6 +70,11 @@ class SearchPrompter(Prompter[Query]):
             item, self.retriever, self.renderer, self.limits, self.syntax, size
         )
 
+    def stock(self, item: Query, max_tokens: int) -> SearchEnv:
+        """One session on the question."""
+        limits = replace(self.limits, max_generation_tokens=max_tokens)
+        return search_env(item, self.retriever, self.renderer, limits, self.syntax)
+
     def graded(self, trajectory: Trajectory) -> Graded:
         """Figures of the episode; it is correct if every fact was found and nothing else curated.
 

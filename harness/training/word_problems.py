@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import tinker
     from tinker_cookbook.renderers import Message
     from tinker_cookbook.rl.problem_env import ProblemGroupBuilder
-    from tinker_cookbook.rl.types import Trajectory
+    from tinker_cookbook.rl.types import Env, Trajectory
     from tinker_cookbook.tokenizer_utils import Tokenizer
 
 GRADING_SECONDS = 60.0
@@ -60,6 +60,20 @@ class ProblemPrompter(Prompter[Problem]):
             timeout=GRADING_SECONDS,
         )
         return ProblemGroupBuilder(env_thunk=make, num_envs=size)
+
+    def stock(self, item: Problem, max_tokens: int) -> Env:  # noqa: ARG002  one reply has no budget
+        """The cookbook's environment of one reply."""
+        from tinker_cookbook.recipes.math_rl.math_env import MathEnv
+
+        few_shot = self.training.few_shot == "standard"
+        return MathEnv(
+            item.question,
+            item.gold,
+            self.renderer,
+            convo_prefix=MathEnv.standard_fewshot_prefix() if few_shot else [],
+            format_coef=self.training.format_coefficient,
+            timeout=GRADING_SECONDS,
+        )
 
     def graded(self, trajectory: Trajectory) -> Graded:
         """Right answer and format, as the environment graded them."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.cards import Card, Experiment, Registration, load_experiment
+from harness.cards import Arm, Card, Experiment, Registration, load_experiment
 from harness.cards.merge import merge_patch
 from harness.checks.agreement import compare
 from harness.checks.audit import AuditEvidence
@@ -19,6 +19,8 @@ from harness.checks.loss_values import LossValue
 from harness.checks.pins import PackageFiles, PinsEvidence
 from harness.checks.reference_correctness import ReferenceEvidence
 from harness.checks.restoration import ClientState, RestorationEvidence
+from harness.checks.resumed import ResumedArm
+from harness.checks.sent import SentArm, SentEvaluation, SentStep
 from harness.checks.server_loss import LossEvidence
 from harness.checks.throw_away import PromptLengths, RoundTrip, ThrowAwayEvidence, ThrowAwaySteps
 from harness.methods import loss_and_gradient, uniform_loo
@@ -241,6 +243,54 @@ def throw_away(experiment: Experiment) -> ThrowAwayEvidence:
         },
         evaluated=128,
         evaluation_seconds=1.0,
+        sent=[sent_arm(experiment, arm) for arm in experiment.arms],
+        sent_evaluation=SentEvaluation(
+            samples=[
+                {"num_samples": 1.0, "max_tokens": 64.0, "temperature": 0.0, "top_p": 1.0}
+                | {"top_k": -1.0, "seed": float(seed)}
+                for seed in range(128)
+            ],
+            faults=[],
+            by_turns=False,
+            replies=128,
+        ),
+        resumed=ResumedArm(
+            arm="grpo_gs8_seed0",
+            version=2,
+            resumed_version=2,
+            learner=([-1.0, -2.0], [-1.0, -2.0]),
+            stepped=([-0.9, -2.2], [-0.9, -2.2]),
+            samplers=[],
+        ),
+    )
+
+
+def sent_arm(experiment: Experiment, arm: Arm) -> SentArm:
+    """Two steps of an arm that asks for what is registered."""
+    adam = experiment.registration.training.adam.model_dump()
+    created = {"base_model": experiment.card.base_model, "rank": 32.0, "seed": 0.0}
+    flags = {"train_mlp": 1.0, "train_attn": 1.0, "train_unembed": 1.0}
+    asked = {"num_samples": float(arm.group_size), "max_tokens": 64.0, "temperature": 1.0}
+    asked |= {"top_p": 1.0, "top_k": -1.0}
+    return SentArm(
+        arm=arm.name,
+        by_turns=False,
+        created=[{**created, **flags}],
+        steps=[
+            SentStep(
+                samples=[
+                    {**asked, "seed": float(seed), "version": float(step)}
+                    for seed in range(arm.groups_per_batch)
+                ],
+                losses=[{"loss": arm.loss}],
+                optimizer=[{"learning_rate": arm.learning_rate, **adam}],
+                faults=[],
+                replies=arm.rollouts_per_step,
+                updates=1,
+            )
+            for step in range(2)
+        ],
+        unregistered=[],
     )
 
 

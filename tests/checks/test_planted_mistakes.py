@@ -221,6 +221,39 @@ def _prompt_too_long(e: Plain) -> None:
     e["capability"]["lengths"]["test"]["longest"] = 500
 
 
+def _cold_sampling(e: Plain) -> None:
+    for request in e["capability"]["sent"][1]["steps"][0]["samples"]:
+        request["temperature"] = 0.7
+
+
+def _decayed_rate(e: Plain) -> None:
+    e["capability"]["sent"][0]["steps"][1]["optimizer"][0]["learning_rate"] *= 39 / 40
+
+
+def _clipped_gradient_in_one_arm(e: Plain) -> None:
+    e["capability"]["sent"][1]["steps"][0]["optimizer"][0]["grad_clip_norm"] = 1.0
+
+
+def _datum_out_of_line(e: Plain) -> None:
+    e["capability"]["sent"][0]["steps"][0]["faults"] = ["sent a datum ..."]
+
+
+def _arm_not_witnessed(e: Plain) -> None:
+    e["capability"]["sent"].pop()
+
+
+def _evaluation_sampled(e: Plain) -> None:
+    e["capability"]["sent_evaluation"]["samples"][5]["temperature"] = 1.0
+
+
+def _moments_lost_on_resume(e: Plain) -> None:
+    e["capability"]["resumed"]["stepped"][1][0] += 1e-4
+
+
+def _step_repeated_on_resume(e: Plain) -> None:
+    e["capability"]["resumed"]["resumed_version"] = 1
+
+
 def _slow_service(e: Plain) -> None:
     for arm in e["feasibility"]["arms"]:
         arm["seconds"] = [{"sample": 60.0, "train": 30.0, "snapshot": 5.0}] * 2
@@ -345,6 +378,14 @@ MISTAKES: dict[Callable[..., None], set[str]] = {
     _nothing_parses: {"capability"},
     _tokenizer_of_another_model: {"capability"},
     _prompt_too_long: {"capability"},
+    _cold_sampling: {"capability"},
+    _decayed_rate: {"capability"},
+    _clipped_gradient_in_one_arm: {"capability"},
+    _datum_out_of_line: {"capability"},
+    _arm_not_witnessed: {"capability"},
+    _evaluation_sampled: {"capability"},
+    _moments_lost_on_resume: {"capability"},
+    _step_repeated_on_resume: {"capability"},
     _slow_service: {"feasibility"},
     _untimed_step: {"feasibility"},
     _nothing_evaluated: {"feasibility"},

@@ -205,6 +205,38 @@ def turn_shifted() -> None:
     replace(staleness, "by_turn", shifted)
 
 
+def stop_token_masked() -> None:
+    """The last token of every rollout carries no advantage when it is sent."""
+    import dataclasses
+
+    import numpy as np
+    import tinker
+
+    def masked(datum: Any) -> Any:
+        row = np.asarray(datum.loss_fn_inputs["advantages"].tolist(), dtype=np.float32)
+        row[-1] = 0.0
+        inputs = {**datum.loss_fn_inputs, "advantages": tinker.TensorData.from_numpy(row)}
+        return dataclasses.replace(datum, loss_fn_inputs=inputs)
+
+    async def updated(
+        original: Callable[..., Any], client: Any, batches: list[Any], *more: Any
+    ) -> Any:
+        return await original(client, [[masked(d) for d in data_D] for data_D in batches], *more)
+
+    wrap_in_loop("update", updated)
+
+
+def other_prompts_in_one_arm() -> None:
+    """The GS1 arm begins elsewhere in the order than GRPO."""
+
+    def drawn(_: Callable[..., list[Any]], context: Any, step: int) -> list[Any]:
+        n = context.arm.groups_per_batch
+        start = (step + (context.arm.estimator == "gs1")) * n
+        return [(index, context.train[index]) for index in context.order[start : start + n]]
+
+    wrap_in_loop("step_prompts", drawn)
+
+
 def full_disk() -> None:
     """From a moment on no record may grow beyond 1,000 bytes."""
     from harness.store import files
@@ -293,6 +325,8 @@ PLANTS: dict[str, Callable[[], None]] = {
         name: sabotage.plant
         for name, sabotage in (SABOTAGES | LAG_SABOTAGES | SEARCH_SABOTAGES).items()
     },
+    "stop_token_masked": stop_token_masked,
+    "other_prompts_in_one_arm": other_prompts_in_one_arm,
     "nan_reward": nan_reward,
     "full_disk": full_disk,
     "mark": mark,

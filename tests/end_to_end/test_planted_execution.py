@@ -34,6 +34,30 @@ def test_gate_stops_a_sabotaged_run(name, again):
     assert "BLOCKED by gate" in session.output
 
 
+def test_a_datum_out_of_line_is_found_before_any_training(preflighted, tmp_path):
+    """What the loop sends to a real service is witnessed, whatever the loop means to send."""
+    session = run(
+        tmp_path / "session", "-p", "planted", "-m", "preflight", "-k", "capability",
+        scale=preflighted.scale, runs=tmp_path / "runs", environ={PLANT: "stop_token_masked"},
+    )  # fmt: skip
+
+    assert_one_line(session, f"arm {GS1}: step 0 sent a datum of train item", "targets")
+    assert session.verdict["verdict"] == "INVALID"
+
+
+def test_other_prompts_than_registered_end_the_run_behind_the_pilot(again):
+    """No gate looks at prompts; the pilot's records are held against the registered order."""
+    session = again("-p", "planted", environ={PLANT: "other_prompts_in_one_arm"})
+
+    assert session.exit == 1, session.tail
+    line = f"arm {GS1}: step 0 (and {PILOT - 1} more): drew train item"
+    assert_one_line(session, "BLOCKED by training", line)
+    assert {stored.arm(session.runs, arm).steps()[-1] for arm in ARMS} == {PILOT - 1}
+    words = {item["stage"]: item["verdict"] for item in session.verdict["items"]}
+    assert words["arm"] == words["decision"] == "BLOCKED"
+    assert session.verdict["verdict"] == "INVALID"
+
+
 def tau_huge(card):
     """A kernel that tells no prompts apart."""
     arm_of(card, GS1)["tau"] = 1e6

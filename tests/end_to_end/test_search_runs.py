@@ -189,6 +189,13 @@ class TestUndisturbedRun:
                 a["scores"] != b["scores"] for a, b in zip(rows[::2], rows[1::2], strict=True)
             )
 
+    def test_each_evaluation_was_of_the_weights_that_were_trained(self, whole):
+        """The sampler's print of each evaluation is the learner's at the end of the training."""
+        for name in ARMS:
+            trained = stored.arm(whole.runs, name).summary()["print"]
+            scored = stored.entry(whole.runs, f"evaluation/{name}").summary()["print"]
+            assert np.abs(np.subtract(trained, scored)).max() < 1e-5
+
     def test_the_verdict_is_of_the_stored_data(self, whole):
         """Estimates worked out anew from rows and steps, and where the data come from."""
         rows, records = rows_of(whole), steps_of(whole)
@@ -281,3 +288,17 @@ def test_an_unchanged_rerun_trains_nothing(whole, ready, tmp_path):
 
     assert not list(runs.glob("engine*"))
     assert session.verdict == whole.verdict
+
+
+def test_an_edited_row_ends_in_no_verdict(whole, ready, tmp_path):
+    """A reward that the episode's own figures do not make is named with arm, item and draw."""
+    runs = copied(whole.runs, tmp_path)
+    entry = stored.entry(runs, f"evaluation/{TAIL}")
+    rows = entry.read("rows")
+    rows[1]["scores"]["reward"] += 0.01
+    entry.publish("rows", rows)
+    session = run(tmp_path / "session", scale=scale_of(ready), runs=runs, experiment=EXPERIMENT)
+
+    assert session.verdict["verdict"] == "INVALID"
+    line = f"evaluation of {TAIL}: 1 of {DRAWS * ITEMS} rows contradict their items"
+    assert f"{line}: item {rows[1]['item_id']} draw 1 has the reward" in session.output

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import tinker
-from service_doubles import sequence
+from service_doubles import Request, ScriptedService, sequence
 
 from harness.cards import Experiment, load_experiment
 from harness.tasks.sec_search import SearchTask
@@ -26,6 +28,26 @@ def search_experiment() -> Experiment:
     return load_experiment(CARD, "embedded")
 
 
+def small_search() -> Experiment:
+    """TailRL at lag 0 and lag 1, 5 steps of 4 groups of 3."""
+    whole = search_experiment()
+    shape = {"group_size": 3, "groups_per_batch": 4, "steps": 5}
+    arms = [
+        arm.model_copy(
+            update={
+                "lag": min(1, arm.lag),
+                "schedule": arm.schedule and arm.schedule.model_copy(update=shape),
+            }
+        )
+        for arm in whole.registration.arms
+        if arm.estimator == "tailrl"
+    ]
+    registration = whole.registration.model_copy(update={"arms": arms})
+    # the name that the scripted service gives its model
+    card = whole.card.model_copy(update={"base_model": "harness/nano-qwen3"})
+    return dataclasses.replace(whole, card=card, registration=registration)
+
+
 def compact_prompter(experiment: Experiment, task: SearchTask) -> SearchPrompter:
     """The prompter of the compact syntax on the search model's tokenizer."""
     from tinker_cookbook.tokenizer_utils import get_tokenizer
@@ -38,6 +60,25 @@ def compact_prompter(experiment: Experiment, task: SearchTask) -> SearchPrompter
 def seed_of(group_seed: int, rollout: int, turn: int) -> int:
     """The seed with which a turn is registered to be sampled."""
     return stream_seed(group_seed, rollout, turn)
+
+
+class SearchService(ScriptedService):
+    """A scripted service whose replies are calls of the compact syntax, one a turn."""
+
+    CALLS = ("s1", "s2", "s3", "cab", "cabc", "s1a", "f", "f", "zz")
+
+    def by_hash(self, request: Request) -> list[str]:
+        """A call a sample, by what was asked and the weights."""
+        key = f"{request.weights!r}/{request.prompt}/{request.params.seed}"
+        digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
+        return [self.CALLS[(digest[k] + k) % len(self.CALLS)] for k in range(request.num_samples)]
+
+    def scored(self, text: str) -> tinker.SampledSequence:
+        """Its symbols and the stop token, so likely that equal replies are no surprise."""
+        encode = self.tokenizer.encode
+        tokens = [t for c in text for t in encode(c, add_special_tokens=False)]
+        tokens.append(self.stop)
+        return sequence(tokens, [-(1 + token % 7) / 800 for token in tokens])
 
 
 @dataclass

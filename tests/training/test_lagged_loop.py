@@ -164,7 +164,7 @@ def test_a_sampler_without_prompt_logprobs_is_an_error(context, monkeypatch):
         return [None] * prompt.length
 
     monkeypatch.setattr(ScriptedSampler, "compute_logprobs_async", silent)
-    with pytest.raises(RunError, match="step 0: the sampler returned 0 log-probs of a prompt"):
+    with pytest.raises(RunError, match="step 0: the sampler does not return the 32 log-probs"):
         train(context())
 
 

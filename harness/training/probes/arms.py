@@ -12,13 +12,10 @@ import numpy as np
 
 from harness.cards import Experiment
 from harness.cards.registration import LossClient
-from harness.records import StepRecord
 from harness.store import RunStore
 from harness.tasks.task import Task
-from harness.training.estimators import estimator
-from harness.training.loop import ArmContext
+from harness.training.loop import ArmContext, arm_context
 from harness.training.prompts import AnyPrompter
-from harness.training.streams import arm_order
 
 if TYPE_CHECKING:
     import tinker
@@ -33,30 +30,16 @@ def throw_away_arms(
     losses: Mapping[str, LossClient] | None = None,
 ) -> Iterator[dict[str, ArmContext]]:
     """The context of every arm by name, as the run makes it, over a store that is deleted."""
-    questions = [problem.question for problem in task.train]
-    spec = experiment.registration.training
     with tempfile.TemporaryDirectory(prefix="throw-away-") as folder:
         store = RunStore(Path(folder))
         yield {
-            arm.name: ArmContext(
-                arm=arm,
-                registration=experiment.registration,
-                base_model=experiment.card.base_model,
-                lora_rank=experiment.card.lora_rank,
-                train=task.train,
-                order=arm_order(
-                    spec.data_order_seed,
-                    len(task.train),
-                    arm.groups_per_batch,
-                    arm.prompts,
-                    reuse=spec.reuse_prompts,
-                ),
-                service=service,
-                prompter=prompter,
-                estimator=estimator(arm, questions),
-                entry=store.entry(f"arm/{arm.name}", {"arm": arm.name}),
-                before_step=_never_stop,
-                after_step=_ignore,
+            arm.name: arm_context(
+                experiment,
+                arm,
+                task,
+                service,
+                prompter,
+                store.entry(f"arm/{arm.name}", {"arm": arm.name}),
                 loss_client=arm.loss_clients[0] if losses is None else losses[arm.name],
             )
             for arm in experiment.arms
@@ -77,11 +60,3 @@ def loss_datum(
             "advantages": tinker.TensorData.from_numpy(np.asarray(advantages_T, dtype=np.float32)),
         },
     )
-
-
-def _never_stop() -> None:
-    """A probe has no wall cap of its own."""
-
-
-def _ignore(record: StepRecord) -> None:
-    """A probe shows no live line."""

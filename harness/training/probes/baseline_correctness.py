@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from harness.cards import Arm, Experiment
 from harness.checks.baseline_correctness import BaselineEvidence
+from harness.errors import RunError
 from harness.training.datums import step_data
-from harness.training.estimators import estimator
+from harness.training.estimators import GROUP_ESTIMATORS, estimator
 from harness.training.probes.correctness import SEED, path_agreement, small_model
 
 if TYPE_CHECKING:
@@ -56,8 +57,17 @@ def collect(experiment: Experiment) -> BaselineEvidence:
 
 
 def stock_arm(experiment: Experiment) -> Arm:
-    """The baseline arm; in a design of cells an arm with the one estimator that is stock."""
+    """The baseline arm; in a design of cells an arm with the one estimator that is stock.
+
+    Raises:
+        RunError: the baseline's advantages are not made within groups, as the stock cookbook's are.
+    """
     baselines = experiment.role("baseline")
+    if baselines and baselines[0].estimator not in GROUP_ESTIMATORS:
+        raise RunError(
+            f"arm {baselines[0].name} has the role baseline and the estimator "
+            f"{baselines[0].estimator}, which is not the stock cookbook's; look for roles exchanged"
+        )
     if baselines:
         return baselines[0]
     return dataclasses.replace(experiment.arms[0], estimator="group_mean", estimator_config={})

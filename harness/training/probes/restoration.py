@@ -48,7 +48,7 @@ async def _group(contexts: list[ArmContext], rows: list[list[int]]) -> list[Clie
         for index, (row, logprobs) in enumerate(zip(rows, before[0], strict=True))
     ]
     adam = adam_params(contexts[0])
-    after = await asyncio.gather(*(_step(state, data, adam, rows) for state in states))
+    after = await asyncio.gather(*(identical_step(state, data, adam, rows) for state in states))
     infos = await asyncio.gather(*(state.client.get_info_async() for state in states))
     return [
         ClientState(
@@ -62,9 +62,10 @@ async def _group(contexts: list[ArmContext], rows: list[list[int]]) -> list[Clie
     ]
 
 
-async def _step(
+async def identical_step(
     state: ArmState, data: list[tinker.Datum], adam: tinker.AdamParams, rows: list[list[int]]
 ) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+    """One step on given datums, and what the learner makes of the rows after it."""
     update = await state.client.forward_backward_async(data, "importance_sampling")
     optimizer = await state.client.optim_step_async(adam)
     await update.result_async()

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING
 
 from harness.cards import Experiment
 from harness.cards.registration import LossClient
+from harness.checks.executed import execution_problems
+from harness.checks.sent import SentArm
 from harness.checks.throw_away import PromptLengths, RoundTrip, ThrowAwayEvidence, ThrowAwaySteps
 from harness.records import Row, StepRecord
 from harness.tasks.task import Item, Task
 from harness.training.evaluate import evaluate
 from harness.training.loop import ArmContext, ArmState, open_arm, run_step
 from harness.training.probes.arms import throw_away_arms
+from harness.training.probes.restoration import LONGEST
+from harness.training.probes.resumed import resumed_arm
+from harness.training.probes.sent import sent_evaluation, sent_step
+from harness.training.probes.witness import Witness
 from harness.training.prompts import AnyPrompter
 
 if TYPE_CHECKING:
@@ -34,18 +40,39 @@ async def collect(
 
     Arms run one after another, so that none is timed against another's load.
     """
-    timed = experiment.registration.feasibility.timed_steps
-    arms = []
-    with throw_away_arms(service, prompter, experiment, task, losses) as contexts:
+    timed, spec = (
+        experiment.registration.feasibility.timed_steps,
+        experiment.registration.evaluation,
+    )
+    arms, sent, states, witness = [], [], {}, Witness(service)
+    with throw_away_arms(witness.client(), prompter, experiment, task, losses) as contexts:
         for context in contexts.values():
-            state = await open_arm(context)
-            records = [await run_step(context, state) for _ in range(timed)]
+            states[context.arm.name] = state = await open_arm(context)
+            created, records, steps = witness.take().created, [], []
+            for _ in range(timed):
+                records.append(await run_step(context, state))
+                steps.append(await sent_step(witness.take(), records[-1], prompter, task.train))
             arms.append(steps_evidence(context, state, records))
+            sent.append(
+                SentArm(
+                    arm=context.arm.name,
+                    by_turns=prompter.by_turns,
+                    created=created,
+                    steps=steps,
+                    unregistered=execution_problems(
+                        experiment, context.arm, records, len(task.train)
+                    ),
+                )
+            )
         _, sampler = state.snapshots.sampler(timed)
-    items = task.test[:ITEMS]
-    started = time.perf_counter()
-    await evaluate(sampler, prompter, experiment.registration.evaluation, items, _ignore)
-    seconds = time.perf_counter() - started
+        items = task.test[:ITEMS]
+        started = time.perf_counter()
+        rows = await evaluate(sampler, prompter, spec, items, _ignore)
+        seconds, evaluated = time.perf_counter() - started, witness.take()
+        # of all arms the one that needs most snapshots
+        stalest = max(contexts.values(), key=lambda context: context.arm.lag)
+        text = prompter.text(task.train[0])[:LONGEST]
+        resumed = await resumed_arm(stalest, states[stalest.arm.name], text)
     consumed = max(arm.prompts for arm in experiment.arms)
     order = next(iter(contexts.values())).order
     drawn = [task.train[index] for index in order[:consumed]]
@@ -55,6 +82,9 @@ async def collect(
         lengths={"train": lengths(prompter, drawn), "test": lengths(prompter, task.test)},
         evaluated=len(items),
         evaluation_seconds=seconds,
+        sent=sent,
+        sent_evaluation=await sent_evaluation(evaluated, rows, items, prompter, spec),
+        resumed=resumed,
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.checks import audit, baseline_correctness, forecast, pins, reference_correctness
-from harness.errors import CardError
+from harness.errors import CardError, RunError
 from harness.methods import fit_tfidf, softmax_loo_weights
 from harness.training.streams import data_order
 
@@ -299,3 +299,17 @@ def test_a_cosine_kernel_is_forecast_without_a_tau(experiment):
     assert found.registered.tau is None
     assert found.grid == []
     assert 1.0 < found.registered.contributors_median < arm.groups_per_batch
+
+
+def test_exchanged_roles_are_named(experiment):
+    """A baseline with the treatment's estimator can't be compared with the stock cookbook."""
+    from harness.training.probes.baseline_correctness import stock_arm
+
+    roles = {"treatment": "baseline", "baseline": "treatment"}
+    arms = [
+        arm.model_copy(update={"role": roles[arm.role]}) for arm in experiment.registration.arms
+    ]
+    registration = experiment.registration.model_copy(update={"arms": arms})
+
+    with pytest.raises(RunError, match=r"gs1_seed0 has the role baseline .* roles exchanged"):
+        stock_arm(dataclasses.replace(experiment, registration=registration))

@@ -1,0 +1,179 @@
+"""A decision worked out again from what was stored: the estimate, its margin, and what follows."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+from harness.cards import Criterion, DecisionRule
+from harness.decisions.outcome import Outcome, Verdict
+from harness.errors import RunError
+from harness.names import POINT_THRESHOLDS
+from harness.records import EpisodeRow, ItemRow, Row, StepFigures
+
+CLOSE = 1e-9
+"""Two float64 means of the same thousand scores."""
+
+BEST_OF = "_best_of_"
+
+ArmMeans = Mapping[str, Sequence[float]]
+"""The mean score of each arm, by role."""
+
+
+def outcome_problems(
+    rule: DecisionRule, stated: Criterion, outcome: Outcome, arm_means: ArmMeans
+) -> list[str]:
+    """Where an outcome is not that of the stated criterion on these means.
+
+    Args:
+        rule: the decision rule of card or registration.
+        stated: one of its criteria, or a supporting one.
+        outcome: what was decided; an INVALID one has nothing to compare.
+        arm_means: the mean score of each arm of every weighed role.
+    """
+    if outcome.estimate is None:
+        return []
+    problems, where = [], f"criterion {stated.id}"
+    expected = _contrast(stated.weights, arm_means)
+    if not abs(outcome.estimate - expected) <= CLOSE:
+        problems.append(
+            f"{where}: decided on the estimate {outcome.estimate:.6g}, the stored results of "
+            f"{' and '.join(stated.weights)} make {expected:.6g}; look for arms or signs exchanged"
+        )
+    if outcome.margin != stated.margin:
+        problems.append(
+            f"{where}: decided at the margin {outcome.margin:g}, {stated.margin:g} is registered"
+        )
+    method = stated.method or rule.method
+    if outcome.method != method:
+        problems.append(f"{where}: decided by {outcome.method}, {method} is registered")
+    if method == POINT_THRESHOLDS or stated.seed_range is not None:
+        possible = threshold_verdicts(stated, arm_means)
+        if outcome.verdict not in possible:
+            problems.append(
+                f"{where}: {outcome.verdict} does not follow from the registered thresholds and "
+                f"the stored results, which make {' or '.join(sorted(possible))}"
+            )
+    elif outcome.lower is not None and outcome.upper is not None:
+        shown = {
+            Verdict.VALIDATED: outcome.lower >= stated.margin - CLOSE,
+            Verdict.REFUTED: outcome.upper <= stated.margin + CLOSE,
+        }
+        if not shown.get(outcome.verdict, True):
+            problems.append(
+                f"{where}: {outcome.verdict} does not follow from limits [{outcome.lower:.6g}, "
+                f"{outcome.upper:.6g}] and margin {stated.margin:g}"
+            )
+    return problems
+
+
+def threshold_verdicts(stated: Criterion, arm_means: ArmMeans) -> set[Verdict]:
+    """What thresholds on the estimate say of these means; more than one where it lies on one."""
+    found = set()
+    for nudge, other in itertools.product((-CLOSE, CLOSE), repeat=2):
+        estimate = _contrast(stated.weights, arm_means) + nudge
+        validated, refuted = estimate >= stated.margin, False
+        if stated.seed_range is not None:
+            noise = max(max(x) - min(x) for x in arm_means.values()) + other
+            validated = estimate > stated.seed_range.validated * noise
+            refuted = estimate <= stated.seed_range.refuted * noise
+        elif stated.refuted is not None:
+            against = _contrast(stated.refuted.weights, arm_means) + other
+            if stated.refuted.weights == stated.weights:
+                against = estimate
+            least = -math.inf if stated.refuted.least is None else stated.refuted.least
+            refuted = least <= against < stated.refuted.margin
+        found.add(
+            Verdict.VALIDATED if validated else Verdict.REFUTED if refuted else Verdict.INCONCLUSIVE
+        )
+    return found
+
+
+def joint_problems(
+    rule: DecisionRule, alone: Mapping[str, Outcome], together: Mapping[str, Outcome]
+) -> list[str]:
+    """Where the criteria together say something else than the rule makes of each alone.
+
+    Whether a verdict survives Holm's correction is not worked out again: under a rule that has it
+    such a verdict may stand or be withdrawn.
+    """
+    problems = []
+    lacking = [c for c in rule.criteria if c.premise and not alone[c.id].validated]
+    claims = [c.id for c in rule.criteria if not c.premise]
+    for criterion in rule.criteria:
+        own, found = alone[criterion.id].verdict, together[criterion.id]
+        possible = {own}
+        if own is Verdict.INVALID:
+            pass
+        elif criterion.premise:
+            possible = {Verdict.INCONCLUSIVE if own is Verdict.REFUTED else own}
+        elif lacking:
+            possible = {Verdict.INCONCLUSIVE}
+        elif own is Verdict.REFUTED and rule.combine in ("all_must_agree", "any_may_pass"):
+            agreed = all(alone[id].refuted for id in claims)
+            possible = {own if agreed else Verdict.INCONCLUSIVE}
+        elif (own, rule.combine) in _BY_HOLM:
+            possible = {own, Verdict.INCONCLUSIVE}
+        if found.verdict not in possible:
+            problems.append(
+                f"criterion {criterion.id}: {found.verdict} beside the others, {own} alone makes "
+                f"{' or '.join(sorted(possible))} under {rule.combine}"
+            )
+        unsaid = [c.next_step for c in lacking if c.next_step and c.next_step not in found.sentence]
+        if unsaid and not found.validated and not found.invalid:
+            problems.append(
+                f"criterion {criterion.id}: does not say the registered next step: {unsaid[0]}"
+            )
+    return problems
+
+
+def rows_mean(rows: Sequence[Row], metric: str) -> float:
+    """Mean over items: pass@k or the share of right ones; of episodes a score, or its best of k."""
+    items: dict[str, list[Row]] = {}
+    for row in rows:
+        items.setdefault(row["item_id"], []).append(row)
+    return _mean([_item_mean(of, metric) for of in items.values()])
+
+
+def steps_mean(figures: Sequence[StepFigures], metric: str, first: int, last: int) -> float:
+    """A metric's mean over these steps.
+
+    Raises:
+        RunError: it has no value at one of them.
+    """
+    by_step = {figure["step"]: figure["metrics"] for figure in figures}
+    values = [by_step.get(step, {}).get(metric) for step in range(first, last + 1)]
+    found = [value for value in values if value is not None]
+    if len(found) != len(values):
+        raise RunError(f"{metric} has {len(found)} values in steps {first} to {last}; record it")
+    return _mean(found)
+
+
+_BY_HOLM = {
+    (Verdict.VALIDATED, "any_may_pass"),
+    (Verdict.REFUTED, "all_must_pass_holm_refuted"),
+}
+
+
+def _contrast(weights: Mapping[str, float], arm_means: ArmMeans) -> float:
+    return math.fsum(weight * _mean(arm_means[role]) for role, weight in weights.items())
+
+
+def _item_mean(rows: Sequence[Row], metric: str) -> float:
+    replies: list[ItemRow] = [row for row in rows if "correct" in row]
+    draws: list[EpisodeRow] = [row for row in rows if "draw" in row]
+    if replies:
+        k = int(metric.removeprefix("pass@")) if metric.startswith("pass@") else 1
+        return _mean([_pass(row.get("correct_S", [row["correct"]]), k) for row in replies])
+    name, _, best = metric.partition(BEST_OF)
+    values = [draw["scores"][name] for draw in draws]
+    return _mean([max(chosen) for chosen in itertools.combinations(values, int(best or 1))])
+
+
+def _pass(flags: Sequence[bool], k: int) -> float:
+    # 1 - C(n - c, k) / C(n, k), Chen et al. 2021, equation 1
+    n, c = len(flags), sum(flags)
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,36 @@
+"""Evidence that an interrupted arm goes on: the live arm beside one opened from its checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+
+from harness.checks.resumed import ResumedArm
+from harness.training.fixed_text import forward
+from harness.training.loop import ArmContext, ArmState, adam_params, open_arm, save_checkpoint
+from harness.training.prints import sampler_print
+from harness.training.probes.arms import loss_datum
+from harness.training.probes.restoration import identical_step
+
+
+async def resumed_arm(context: ArmContext, state: ArmState, text: list[int]) -> ResumedArm:
+    """Save the arm and open it again as the loop does, then compare; both are moved by a step."""
+    await save_checkpoint(context, state)
+    again = await open_arm(context)
+    both = (state, again)
+    learner = [(await forward(each.client, [text]))[0] for each in both]
+    # only what lags samples from weights that the learner no longer has
+    samplers = [each.snapshots.sampler(state.version)[1] for each in both if context.arm.lag]
+    sampled = await asyncio.gather(*(sampler_print(each, text) for each in samplers))
+    data = [loss_datum(text, learner[0].tolist(), np.ones(len(text) - 1).tolist())]
+    adam = adam_params(context)
+    stepped = [(await identical_step(each, data, adam, [text]))[0] for each in both]
+    return ResumedArm(
+        arm=context.arm.name,
+        version=state.version,
+        resumed_version=again.version,
+        learner=(learner[0].tolist(), learner[1].tolist()),
+        stepped=(stepped[0].tolist(), stepped[1].tolist()),
+        samplers=[row or [] for row in sampled],
+    )

@@ -1,0 +1,274 @@
+"""What was sent, against what came back: datums, prompts and rewards."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from harness.cards.registration import EvaluationSpec
+from harness.checks.sent import SentEvaluation, SentStep
+from harness.records import GroupRecord, Row, StepRecord
+from harness.tasks.task import Item
+from harness.training.probes.witness import Response, Seen
+from harness.training.prompts import AnyPrompter
+from harness.training.streams import stream_seed
+from harness.training.together import together
+
+if TYPE_CHECKING:
+    import tinker
+    from tinker_cookbook.rl.types import ActionExtra, Env
+
+BySeed = Mapping[int, Sequence[Response]]
+"""Responses by the seed of their request."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one turn of an episode said and how it ended; `seed` is that of its request."""
+
+    seed: int
+    tokens: list[int]
+    stop: str
+
+
+async def sent_step(
+    seen: Seen, record: StepRecord, prompter: AnyPrompter, train: Sequence[Item]
+) -> SentStep:
+    """One step's requests, and where they do not fit its responses and its record."""
+    by_seed = seen.by_seed()
+    episodes = [
+        (f"train item {group['prompt']}, rollout {g}", train[group["prompt"]], turns_of(group, g))
+        for group in record["groups"]
+        for g in range(len(group["rewards_G"]))
+    ]
+    paid = [reward for group in record["groups"] for reward in group["rewards_G"]]
+    max_tokens = prompter.training.max_tokens
+    again = await replays(
+        [(item, turns) for _, item, turns in episodes],
+        lambda item: prompter.stock(item, max_tokens),
+    )
+    return SentStep(
+        samples=seen.samples,
+        losses=seen.losses,
+        optimizer=seen.optimizer,
+        faults=[
+            *datum_faults(record, seen.datums, by_seed),
+            *prompt_faults(
+                [
+                    (item.id, turns, prompts)
+                    for (_, item, turns), (prompts, _) in zip(episodes, again, strict=True)
+                ],
+                by_seed,
+            ),
+            *reward_faults(
+                [
+                    (where, reward, pay)
+                    for (where, *_), reward, (_, pay) in zip(episodes, paid, again, strict=True)
+                ]
+            ),
+        ],
+        replies=sum(len(turns) for *_, turns in episodes),
+        updates=int(not all(group.get("dropped", False) for group in record["groups"])),
+    )
+
+
+async def sent_evaluation(
+    seen: Seen,
+    rows: Sequence[Row],
+    items: Sequence[Item],
+    prompter: AnyPrompter,
+    spec: EvaluationSpec,
+) -> SentEvaluation:
+    """The requests of a slice of the evaluation, and where they do not fit its rows.
+
+    A reply is graded again from the stored response of its row whenever rows are read, so only its
+    prompt is looked at; an episode is paid again from its turns.
+    """
+    by_seed, by_id = seen.by_seed(), {item.id: item for item in items}
+    turns_R = [evaluated_turns(row, by_seed) for row in rows]
+    again = await replays(
+        [(by_id[row["item_id"]], turns) for row, turns in zip(rows, turns_R, strict=True)],
+        lambda item: prompter.stock(item, spec.max_tokens),
+    )
+    of_draws = [
+        (f"item {row['item_id']}, draw {row['draw']}", row["scores"]["reward"], reward)
+        for row, (_, reward) in zip(rows, again, strict=True)
+        if "draw" in row
+    ]
+    return SentEvaluation(
+        by_turns=prompter.by_turns,
+        samples=seen.samples,
+        faults=[
+            *prompt_faults(
+                [
+                    (row["item_id"], turns, prompts)
+                    for row, turns, (prompts, _) in zip(rows, turns_R, again, strict=True)
+                ],
+                by_seed,
+            ),
+            *reward_faults(of_draws),
+        ],
+        replies=sum(int(row["scores"]["turns"]) if "draw" in row else 1 for row in rows),
+    )
+
+
+def turns_of(group: GroupRecord, g: int) -> list[Turn]:
+    """The turns of a recorded rollout; one reply is one turn."""
+    tokens, stop = group["tokens_G_T"][g], group["stop_G"][g]
+    if "turn_lengths_G_K" not in group:
+        return [Turn(group["seed"], tokens, stop)]
+    lengths = group["turn_lengths_G_K"][g]
+    last = len(lengths) - 1
+    return [
+        Turn(
+            stream_seed(group["seed"], g, k),
+            tokens[end - length : end],
+            stop if k == last else "stop",
+        )
+        for k, (length, end) in enumerate(zip(lengths, itertools.accumulate(lengths), strict=True))
+    ]
+
+
+def evaluated_turns(row: Row, by_seed: BySeed) -> list[Turn]:
+    """The turns of an evaluated row, as they came back: of one reply, or of one draw."""
+    seed = stream_seed(0, "evaluation", row["item_id"])
+    seeds = [seed]
+    if "draw" in row:
+        every = (stream_seed(seed, row["draw"], k) for k in itertools.count())
+        seeds = list(itertools.takewhile(lambda each: each in by_seed, every))
+    return [
+        Turn(response.seed, response.tokens, response.stop)
+        for each in seeds
+        for response in by_seed.get(each, ())[:1]
+    ]
+
+
+def datum_faults(record: StepRecord, data_D: Sequence[tinker.Datum], by_seed: BySeed) -> list[str]:
+    """Datums that do not carry their rollout: one each, in order, aligned with the targets.
+
+    Rollouts of dropped groups have none. Action tokens are those that the sampler returned after
+    what stands before them, in any turn. They carry its log-probs and the rollout's advantage,
+    everything else carries 0. Of a loss that this client computes only the tokens are sent.
+    """
+    rollouts = [
+        (group, g)
+        for group in record["groups"]
+        if not group.get("dropped", False)
+        for g in range(len(group["rewards_G"]))
+    ]
+    if len(data_D) != len(rollouts):
+        return [f"sent {len(data_D)} datums for {len(rollouts)} rollouts; send one each, once"]
+    faults = []
+    for datum, (group, g) in zip(data_D, rollouts, strict=True):
+        what = datum_fault(datum, group, g, by_seed)
+        if what is not None:
+            faults.append(
+                f"sent a datum of train item {group['prompt']}, rollout {g}, whose {what} are not "
+                "what was sampled and estimated; keep them aligned with the targets"
+            )
+    # the last turn of an episode comes after the whole of it
+    drawn = Counter(tuple(r.prompt + r.tokens) for each in by_seed.values() for r in each)
+    again = sum((Counter(tuple(whole(datum)) for datum in data_D) - drawn).values())
+    if again and not faults:
+        faults.append(
+            f"sent {again} datums of sequences that were sampled less often; use every sample once"
+        )
+    return faults
+
+
+def whole(datum: tinker.Datum) -> list[int]:
+    """All tokens of a datum, the last target included."""
+    last = datum.loss_fn_inputs["target_tokens"].tolist()[-1:]
+    return [*datum.model_input.to_ints(), *(int(token) for token in last)]
+
+
+def datum_fault(datum: tinker.Datum, group: GroupRecord, g: int, by_seed: BySeed) -> str | None:
+    """What of a datum is not its rollout's, None if all is."""
+    targets = [int(token) for token in datum.loss_fn_inputs["target_tokens"].tolist()]
+    full = whole(datum)
+    if full[1:] != targets:
+        return "targets"
+    logprobs, acted = np.zeros(len(targets), np.float32), np.zeros(len(targets), bool)
+    for turn in turns_of(group, g):
+        found = [
+            (len(response.prompt), response.logprobs)
+            for response in by_seed.get(turn.seed, ())
+            if response.tokens == turn.tokens
+            and full[: len(response.prompt) + len(turn.tokens)] == response.prompt + turn.tokens
+        ]
+        if not found:
+            return "action tokens"
+        start, sampled = found[-1]
+        logprobs[start - 1 : start - 1 + len(sampled)] = sampled
+        acted[start - 1 : start - 1 + len(sampled)] = True
+    if [t for t, acts in zip(targets, acted, strict=True) if acts] != group["tokens_G_T"][g]:
+        return "action tokens"
+    if np.asarray(group["logprobs_G_T"][g], np.float32).tolist() != logprobs[acted].tolist():
+        return "recorded log-probs"
+    expected = {
+        "logprobs": logprobs,
+        "advantages": np.where(acted, np.float32(group["advantages_G"][g]), np.float32(0.0)),
+    }
+    for key, row in expected.items():
+        if key in datum.loss_fn_inputs and datum.loss_fn_inputs[key].tolist() != row.tolist():
+            return key
+    return None
+
+
+def prompt_faults(
+    episodes: Sequence[tuple[str, Sequence[Turn], Sequence[Sequence[int]]]], by_seed: BySeed
+) -> list[str]:
+    """Items of whose turns some were asked with another prompt than the stock environment shows."""
+    wrong = [
+        id
+        for id, turns, prompts in episodes
+        if len(turns) != len(prompts)
+        or not all(
+            list(prompt) in [response.prompt for response in by_seed.get(turn.seed, ())]
+            for turn, prompt in zip(turns, prompts, strict=True)
+        )
+    ]
+    if not wrong:
+        return []
+    items = {id for id, *_ in episodes}
+    return [
+        f"did not send the prompts of {len(set(wrong))} of {len(items)} items "
+        f"({wrong[0]}, ...); render each turn as the stock environment does"
+    ]
+
+
+def reward_faults(episodes: Sequence[tuple[str, float, float]]) -> list[str]:
+    """Episodes (name, reward, again) whose tokens the stock environment, given again, pays else."""
+    return [
+        f"gave {which} the reward {reward:.6g}, the stock environment gives {again:.6g}; use it"
+        for which, reward, again in episodes
+        if reward != again
+    ]
+
+
+async def replays(
+    episodes: Sequence[tuple[Item, Sequence[Turn]]], env: Callable[[Item], Env]
+) -> list[tuple[list[list[int]], float]]:
+    """The prompts that fresh environments show to these turns, and what they pay for them."""
+    return await together(replayed(env(item), turns) for item, turns in episodes)
+
+
+async def replayed(env: Env, turns: Sequence[Turn]) -> tuple[list[list[int]], float]:
+    """One episode again; a prompt more than there are turns is of an episode that was cut short."""
+    first = await env.initial_observation()
+    if not isinstance(first, tuple):
+        return [], first.reward
+    prompts, reward = [first[0].to_ints()], 0.0
+    for turn in turns:
+        # what the cookbook's rollouts tell an environment of a reply
+        result = await env.step(turn.tokens, extra=cast("ActionExtra", {"stop_reason": turn.stop}))
+        reward += result.reward
+        if result.episode_done:
+            break
+        prompts.append(result.next_observation.to_ints())
+    return prompts, reward

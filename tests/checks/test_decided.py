@@ -1,0 +1,196 @@
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from harness.cards import Criterion as Stated
+from harness.checks.decided import (
+    joint_problems,
+    outcome_problems,
+    rows_mean,
+    steps_mean,
+    threshold_verdicts,
+)
+from harness.decisions import CombineRule, Criterion, Verdict, decide, settled
+from harness.errors import RunError
+from harness.protocol.scores import item_scores
+
+ITEMS = [f"test/{index:03d}" for index in range(200)]
+MEANS = {"treatment": [0.8], "baseline": [0.1]}
+
+
+@pytest.fixture(name="stated")
+def _stated(experiment) -> Stated:
+    """The card's criterion: treatment minus baseline above -0.05."""
+    return experiment.rule.criteria[0]
+
+
+@pytest.fixture(name="outcome")
+def _outcome(experiment, stated):
+    """A treatment that is right on 160 of 200 items, a baseline that is on 20."""
+    right = {"treatment": 160, "baseline": 20}
+    scores = {
+        role: {item: float(place < n) for place, item in enumerate(ITEMS)}
+        for role, n in right.items()
+    }
+    return decide(Criterion.from_card(stated, experiment.rule), scores, ITEMS)
+
+
+def test_a_decision_that_follows_is_let_through(experiment, stated, outcome):
+    """Estimate, margin and limits are those of the criterion and the means."""
+    assert outcome.verdict is Verdict.VALIDATED
+    assert outcome_problems(experiment.rule, stated, outcome, MEANS) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"estimate": -0.7}, "look for arms or signs exchanged"),
+        ({"margin": 0.05}, "decided at the margin 0.05, -0.05 is registered"),
+        ({"verdict": Verdict.REFUTED}, "REFUTED does not follow from limits"),
+        ({"lower": -0.06}, "VALIDATED does not follow from limits"),
+        ({"method": "paired_tango"}, "decided by paired_tango, paired_hoeffding is registered"),
+    ],
+)
+def test_a_decision_that_does_not_follow_is_named(experiment, stated, outcome, change, words):
+    """Each figure that decides is held against the stored results."""
+    (line,) = outcome_problems(experiment.rule, stated, replace(outcome, **change), MEANS)
+
+    assert words in line
+
+
+def test_exchanged_arms_are_named(experiment, stated, outcome):
+    """The means of the roles say which one is ahead."""
+    exchanged = {"treatment": MEANS["baseline"], "baseline": MEANS["treatment"]}
+
+    (line,) = outcome_problems(experiment.rule, stated, outcome, exchanged)
+    assert "estimate 0.7, the stored results of baseline and treatment make -0.7" in line
+
+
+def test_an_invalid_outcome_has_nothing_to_compare(experiment, stated, outcome):
+    """It says itself what is wrong."""
+    invalid = replace(outcome, estimate=None, verdict=Verdict.INVALID)
+
+    assert outcome_problems(experiment.rule, stated, invalid, MEANS) == []
+
+
+def test_means_are_of_items_and_of_steps():
+    """pass@2 of 1 right in 3 is 2/3; a mean over steps has every step."""
+    rows = [
+        {"item_id": "a", "correct": True, "correct_S": [True, False, False]},
+        {"item_id": "b", "correct": False},
+    ]
+    figures = [{"step": step, "metrics": {"a/b": float(step)}} for step in range(5)]
+
+    assert rows_mean(rows[:1], "pass@2") == pytest.approx(2 / 3)
+    assert rows_mean(rows, "accuracy") == pytest.approx(1 / 6)
+    assert steps_mean(figures, "a/b", 2, 4) == 3.0
+    with pytest.raises(RunError, match="2 values in steps 3 to 5"):
+        steps_mean(figures, "a/b", 3, 5)
+
+
+def thresholds(**changed):
+    """A criterion with thresholds on the estimate, as the search card has it."""
+    stated = {
+        "id": "drop", "metric": "f4", "weights": {"a": 1, "b": -1}, "bounds": (0, 1),
+        "margin": 0.05, "refuted": {"weights": {"a": 1, "b": -1}, "margin": 0.05, "least": -0.05},
+    }  # fmt: skip
+    return Stated.model_validate(stated | changed, strict=False)
+
+
+@pytest.mark.parametrize(
+    ("a", "changed", "verdicts"),
+    [
+        ([0.8], {}, {"VALIDATED"}),
+        ([0.52], {}, {"REFUTED"}),
+        ([0.4], {}, {"INCONCLUSIVE"}),
+        ([0.55], {}, {"VALIDATED", "REFUTED"}),
+        ([0.45], {}, {"REFUTED", "INCONCLUSIVE"}),
+        ([0.2], {"refuted": {"weights": {"a": 1, "b": -1}, "margin": 0.05}}, {"REFUTED"}),
+        ([0.2], {"refuted": None}, {"INCONCLUSIVE"}),
+        ([0.72, 0.68], {"seed_range": {"validated": 2, "refuted": 1}}, {"VALIDATED"}),
+        ([0.6, 0.5], {"seed_range": {"validated": 2, "refuted": 1}}, {"REFUTED"}),
+        ([0.72, 0.6], {"seed_range": {"validated": 2, "refuted": 1}}, {"INCONCLUSIVE"}),
+    ],
+)
+def test_thresholds_are_compared_again(a, changed, verdicts):
+    """VALIDATED from the margin up, REFUTED from `least` to below its margin, as registered."""
+    found = threshold_verdicts(thresholds(**changed), {"a": a, "b": [0.5] * len(a)})
+
+    assert found == set(verdicts)
+
+
+def test_a_verdict_that_thresholds_do_not_make_is_named(experiment, outcome):
+    """Whatever its limits say, which decide nothing here."""
+    rule = experiment.rule.model_copy(update={"method": "point_thresholds"})
+    changed = replace(outcome, method="point_thresholds", margin=0.05, verdict=Verdict.REFUTED)
+    means = {"a": [0.8], "b": [0.1]}
+
+    (line,) = outcome_problems(rule, thresholds(), changed, means)
+    assert "REFUTED does not follow from the registered thresholds" in line
+    right = replace(changed, verdict=Verdict.VALIDATED)
+    assert outcome_problems(rule, thresholds(), right, means) == []
+
+
+def joint(experiment, combine):
+    """A premise with a next step and two claims."""
+    stated = experiment.rule.criteria[0]
+    criteria = [
+        stated.model_copy(update={"id": "lag", "premise": True, "next_step": "rerun at lag 16"}),
+        *(stated.model_copy(update={"id": id}) for id in ("clip", "drop")),
+    ]
+    return experiment.rule.model_copy(update={"criteria": criteria, "combine": combine})
+
+
+@pytest.mark.parametrize("combine", list(CombineRule))
+def test_what_criteria_make_together_is_worked_out_again(experiment, outcome, combine):
+    """Two computations agree for all verdicts of a premise and two claims, under every rule."""
+    rule = joint(experiment, combine)
+    for verdicts in itertools.product(Verdict, repeat=3):
+        alone = {
+            id: replace(outcome, id=id, verdict=verdict)
+            for id, verdict in zip(("lag", "clip", "drop"), verdicts, strict=True)
+        }
+        together = settled(alone, {"lag"}, combine, {"lag": "rerun at lag 16"})
+        assert joint_problems(rule, alone, together) == [], verdicts
+
+
+@pytest.mark.parametrize(
+    ("lag", "clip", "drop", "changed", "words"),
+    [
+        ("VALIDATED", "REFUTED", "VALIDATED", {}, "clip: REFUTED beside the others"),
+        ("INCONCLUSIVE", "VALIDATED", "VALIDATED", {}, "drop: VALIDATED beside the others"),
+        ("REFUTED", "INCONCLUSIVE", "INCONCLUSIVE", {}, "lag: REFUTED beside the others"),
+        ("INCONCLUSIVE", "INCONCLUSIVE", "INCONCLUSIVE", {}, "next step: rerun at lag 16"),
+        ("VALIDATED", "VALIDATED", "VALIDATED", {"drop": "REFUTED"}, "makes VALIDATED under"),
+    ],
+)
+def test_criteria_that_say_more_than_the_rule_are_named(
+    experiment, outcome, lag, clip, drop, changed, words
+):
+    """One that disagrees refutes nothing, without the premise nothing counts, and what is next."""
+    rule = joint(experiment, "all_must_agree")
+    verdicts = {"lag": lag, "clip": clip, "drop": drop}
+    alone = {id: replace(outcome, id=id, verdict=Verdict(v)) for id, v in verdicts.items()}
+    together = alone | {
+        id: replace(alone[id], verdict=Verdict(verdict)) for id, verdict in changed.items()
+    }
+
+    assert any(words in line for line in joint_problems(rule, alone, together))
+
+
+def test_episodes_have_the_mean_or_the_best_of_their_draws():
+    """An item counts once; the best of k is the mean over all choices of k draws."""
+    drawn = {"a": [0.1, 0.5, 0.3], "b": [0.0, 0.0, 0.6]}
+    rows = [
+        {"item_id": item, "draw": draw, "scores": {"f4": value}}
+        for item, values in drawn.items()
+        for draw, value in enumerate(values)
+    ]
+
+    assert rows_mean(rows, "f4") == pytest.approx((0.3 + 0.2) / 2)
+    best = [(0.5 + 0.3 + 0.5) / 3, (0.0 + 0.6 + 0.6) / 3]
+    assert rows_mean(rows, "f4_best_of_2") == pytest.approx(sum(best) / 2)
+    for metric in ("f4", "f4_best_of_2", "f4_best_of_3"):
+        scores = item_scores(rows, metric)
+        assert rows_mean(rows, metric) == pytest.approx(sum(scores.values()) / len(scores))
