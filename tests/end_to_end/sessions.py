@@ -159,8 +159,14 @@ def start(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_listen_to_ctrl_c,  # noqa: PLW1509  no thread of ours is at work then
         )
     return Session(process, folder, runs, mark, time.monotonic())
+
+
+def _listen_to_ctrl_c() -> None:
+    """Undo what a shell does to jobs in its background: they inherit a SIGINT that is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def clean_environment() -> dict[str, str]:
