@@ -31,6 +31,7 @@ from random import Random
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.serving import engine_arguments, serving
 from harness.embedded import MODEL_DIR, MODEL_NAME, RENDERER_NAME
 from harness.embedded.problems import Problem, generate
 from harness.embedded.styles import write_answer
@@ -201,20 +202,9 @@ def engine(folder: Path) -> Iterator[str]:
     config = json.loads((model / "config.json").read_text())
     config["max_position_embeddings"] = POSITIONS
     (model / "config.json").write_text(json.dumps(config))
-    with (folder / "engine.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "harness.engine", "--base-model", str(model),
-             "--model-name", MODEL_NAME, "--state", str(folder / "state"),
-             "--exit-with", str(os.getpid())],
-            stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT,
-        )  # fmt: skip
-        assert process.stdout is not None
-        with process.stdout:
-            try:
-                yield process.stdout.readline().strip()
-            finally:
-                process.terminate()
-                process.wait()
+    command = engine_arguments(model, folder / "state", "--model-name", MODEL_NAME)
+    with (folder / "engine.log").open("w") as log, serving(command, log) as (url, _):
+        yield url
 
 
 def write_rows(folder: Path) -> None:

@@ -18,7 +18,6 @@ import asyncio
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -40,6 +39,7 @@ import torch
 from tinker import types
 
 from benchmarks import bare
+from benchmarks.serving import engine_arguments, serving
 from harness.engine.base_model import read_config, read_weights
 
 ROWS, WIDTH, NEW, RANK = 64, 80, 128, 32
@@ -55,16 +55,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     load = os.getloadavg()[0]
-    with endless(options.model.resolve()) as folder, engine(folder) as (url, pid, began), \
-            stub() as instant:  # fmt: skip
-        service = tinker.ServiceClient(base_url=url, api_key=KEY)
-        sampler = service.create_sampling_client(base_model=folder.name)
-        _ask(sampler, np.array([5, 6, 7]), 1, 0, new=1).result()
-        first_token = time.perf_counter() - began
-        contest = Contest(folder, url, pid, instant)
-        contest.run(1)  # warms up
-        rounds = contest.run(options.rounds)
-        contest.http.close()
+    stub = [ROOT / "benchmarks/stub.py", str(NEW)]
+    with endless(options.model.resolve()) as folder, serving(stub) as (instant, _):
+        began = time.perf_counter()
+        with serving(engine_arguments(folder, folder.with_name("state"))) as (url, pid):
+            service = tinker.ServiceClient(base_url=url, api_key=KEY)
+            sampler = service.create_sampling_client(base_model=folder.name)
+            _ask(sampler, np.array([5, 6, 7]), 1, 0, new=1).result()
+            first_token = time.perf_counter() - began
+            contest = Contest(folder, url, pid, instant)
+            contest.run(1)  # warms up
+            rounds = contest.run(options.rounds)
+            contest.http.close()
     print(table(rounds, first_token))  # noqa: T201 - the table is what this program is for
     print(  # noqa: T201
         f"\n{options.rounds} rounds, {bare.CORES} cores, torch {torch.__version__}; "
@@ -76,45 +78,11 @@ def main() -> None:
 def endless(model: Path) -> Iterator[Path]:
     """A copy of a model that knows no token at which a sequence ends."""
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / model.name
+        folder = Path(place) / "served" / model.name
         shutil.copytree(model, folder, ignore=shutil.ignore_patterns("generation_config.json"))
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": None}))
         yield folder
-
-
-@contextmanager
-def stub() -> Iterator[str]:
-    """The address of a server that has every answer ready."""
-    process = subprocess.Popen(
-        [sys.executable, ROOT / "benchmarks/stub.py", str(NEW)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
-
-
-@contextmanager
-def engine(folder: Path) -> Iterator[tuple[str, int, float]]:
-    """An engine's address, its pid, the time of its start; its log goes to stderr."""
-    with tempfile.TemporaryDirectory() as state:
-        began = time.perf_counter()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "harness.engine", "--base-model", str(folder), "--state", state,
-             "--exit-with", str(os.getpid())],
-            stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        )  # fmt: skip
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip(), process.pid, began
-        finally:
-            process.terminate()
-            process.wait()
-            process.stdout.close()
 
 
 class HttpClient:

@@ -23,8 +23,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # run as a file, it still finds the package beside it
+
+from benchmarks.serving import engine_arguments, serving
+from harness.embedded import MODEL_DIR, MODEL_NAME
+
 CARD = "tailrl_lag4_accuracy_gsm8k_08b"
 EXPERIMENT = ROOT / "experiments" / "test_tailrl_lag4_accuracy.py"
 
@@ -43,7 +49,10 @@ def main() -> None:
         scale.write_text(json.dumps(short_scale(options.steps, options.items)))
         rows = {}
         for delay in (options.delay, 0.0):
-            with engine(folder / f"state-{delay}") as port, proxy(port, delay / 2) as url:
+            command = engine_arguments(
+                MODEL_DIR, folder / f"state-{delay}", "--model-name", MODEL_NAME
+            )
+            with serving(command) as (address, _), proxy(address, delay / 2) as url:
                 rows[delay] = [
                     {n: seconds(scale, folder / f"{delay}-{i}-{n}", url, n) for n in (0, 2)}
                     for i in range(options.rounds)
@@ -88,27 +97,9 @@ def seconds(scale: Path, runs: Path, url: str, workers: int) -> float:
 
 
 @contextmanager
-def engine(state: Path) -> Iterator[int]:
-    """An engine's port; its log goes to stderr."""
-    from harness.embedded import MODEL_DIR, MODEL_NAME
-
-    command = [sys.executable, "-m", "harness.engine", "--base-model", str(MODEL_DIR)]
-    command += ["--model-name", MODEL_NAME, "--state", str(state), "--exit-with", str(os.getpid())]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment()
-    )
-    assert process.stdout is not None
-    try:
-        yield int(process.stdout.readline().rsplit(":", 1)[1])
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@contextmanager
-def proxy(port: int, delay: float) -> Iterator[str]:
-    """The address of a proxy to `port` that holds each packet back by `delay` seconds, each way."""
-    loop = asyncio.new_event_loop()
+def proxy(target: str, delay: float) -> Iterator[str]:
+    """The address of a proxy to `target` that holds packets back by `delay` seconds each way."""
+    loop, port = asyncio.new_event_loop(), urlsplit(target).port
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
@@ -155,5 +146,4 @@ def environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))  # run as a file, it still finds the package beside it
     main()
