@@ -164,6 +164,33 @@ def start(
     return Session(process, folder, runs, mark, time.monotonic())
 
 
+def start_and_stop_at(
+    folder: Path,
+    moment: str,
+    *arguments: str,
+    scale: Path | str,
+    runs: Path,
+    plant: str = "pause",
+    experiment: str = EXPERIMENT,
+) -> Session:
+    """A run that has reached its moment, an arm and step as `arm:step`, and is about to be harmed.
+
+    With `pause` it stops there for good, after the update and before its record; with `mark` it
+    goes on.
+    """
+    marker = folder.with_name(f"{folder.name}.marker")
+    session = start(
+        folder, "-p", "planted", *arguments, scale=scale, runs=runs, experiment=experiment,
+        environ={
+            "HARNESS_TEST_PLANT": plant,
+            "HARNESS_TEST_AT": moment,
+            "HARNESS_TEST_MARKER": str(marker),
+        },
+    )  # fmt: skip
+    session.reached(marker)
+    return session
+
+
 def _listen_to_ctrl_c() -> None:
     """Undo what a shell does to jobs in its background: they inherit a SIGINT that is ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

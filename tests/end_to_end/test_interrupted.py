@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import stored
 from mini import EVERY, GS1, PILOT, STEPS
-from sessions import Session, assert_one_line, run, start
+from sessions import Session, assert_one_line, run, start_and_stop_at
 
 # update 5 is applied on the service, checkpoint 4 is the last, record 5 is not written
 AT = STEPS - 1
@@ -22,21 +22,10 @@ class Killed:
     def __init__(self, preflighted, folder: Path, plant: str, *arguments: str) -> None:
         self.scale, self.folder = preflighted.scale, folder
         self.runs = preflighted.copy(folder)
-        marker = folder / "marker"
-        self.session = start(
-            folder / "killed",
-            "-p",
-            "planted",
-            *arguments,
-            scale=self.scale,
-            runs=self.runs,
-            environ={
-                "HARNESS_TEST_PLANT": plant,
-                "HARNESS_TEST_AT": f"{GS1}:{AT}",
-                "HARNESS_TEST_MARKER": str(marker),
-            },
-        )
-        self.session.reached(marker)
+        self.session = start_and_stop_at(
+            folder / "killed", f"{GS1}:{AT}", *arguments,
+            scale=self.scale, runs=self.runs, plant=plant,
+        )  # fmt: skip
 
     def resume(self, *arguments: str) -> Session:
         """Run again, undisturbed."""

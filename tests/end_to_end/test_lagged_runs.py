@@ -8,7 +8,7 @@ import pytest
 import stored
 from lag_mini import ARMS, CARD, EVERY, EXPERIMENT, FRESH, ITEMS, STALE, STEPS, write
 from planted import LAG_SABOTAGES
-from sessions import Session, run, start
+from sessions import Session, run, start_and_stop_at
 
 LOW, HIGH = 0.8, 1.2
 BUCKETS = {"1": (1, 1), "2": (2, 2), "3-5": (3, 5), "6-7": (6, 7)}
@@ -198,17 +198,11 @@ class TestUndisturbedRun:
 class TestInterruptedRun:
     def test_a_killed_lagged_arm_ends_as_if_nothing_had_happened(self, ready, whole, tmp_path):
         """SIGKILL after the last update and before its record; snapshots and queue are restored."""
-        runs, marker = copied(ready, tmp_path), tmp_path / "marker"
-        killed = start(
-            tmp_path / "killed", "-p", "planted", scale=scale_of(ready), runs=runs,
-            experiment=EXPERIMENT,
-            environ={
-                "HARNESS_TEST_PLANT": "pause",
-                "HARNESS_TEST_AT": f"{STALE}:{AT}",
-                "HARNESS_TEST_MARKER": str(marker),
-            },
+        runs = copied(ready, tmp_path)
+        killed = start_and_stop_at(
+            tmp_path / "killed", f"{STALE}:{AT}",
+            scale=scale_of(ready), runs=runs, experiment=EXPERIMENT,
         )  # fmt: skip
-        killed.reached(marker, timeout=120)
         killed.kill(group=True)
         killed.end_of_processes()
         before = stored.step_files(runs, STALE)

@@ -24,7 +24,7 @@ from search_mini import (
     TAIL_STALE,
     write,
 )
-from sessions import Session, run, start
+from sessions import Session, run, start_and_stop_at
 
 LOW, HIGH = 0.8, 1.2
 AT = STEPS - 1
@@ -234,17 +234,11 @@ class TestTwoWorkers:
 class TestInterruptedRun:
     def test_a_killed_arm_ends_as_if_nothing_had_happened(self, ready, whole, tmp_path):
         """SIGKILL after the last update and before its record."""
-        runs, marker = copied(ready.runs, tmp_path), tmp_path / "marker"
-        killed = start(
-            tmp_path / "killed", "-p", "planted", scale=scale_of(ready), runs=runs,
-            experiment=EXPERIMENT,
-            environ={
-                "HARNESS_TEST_PLANT": "pause",
-                "HARNESS_TEST_AT": f"{TAIL_STALE}:{AT}",
-                "HARNESS_TEST_MARKER": str(marker),
-            },
+        runs = copied(ready.runs, tmp_path)
+        killed = start_and_stop_at(
+            tmp_path / "killed", f"{TAIL_STALE}:{AT}",
+            scale=scale_of(ready), runs=runs, experiment=EXPERIMENT,
         )  # fmt: skip
-        killed.reached(marker, timeout=120)
         killed.kill(group=True)
         killed.end_of_processes()
         before = stored.step_files(runs, TAIL_STALE)
