@@ -9,7 +9,7 @@ CUSTOM_LOSS = "custom/loss"
 class GroupRecord(TypedDict):
     """The rollouts of one prompt in one step, in sampling order (G).
 
-    `prompt` is the index in the train split, `requested` the number of samples that the request
+    `prompt` is the index in the train split, `requested` the number of rollouts that were
     asked for, `tokens_G_T` and `logprobs_G_T` the action tokens with the sampler's log-probs,
     `learner_logprobs_G_T` those of the weights that were updated, `advantages_G` what the datums
     carried.

@@ -50,17 +50,19 @@ def _step_problems(arm: Arm, record: StepRecord) -> list[str]:
         return [f"{where} has 0 rollouts, at least 1 expected; look at the sampler"]
     problems = []
     for group in record["groups"]:
-        rows = ("rewards_G", "advantages_G", "tokens_G_T", "logprobs_G_T", "stop_G")
+        lengths_G_K = group.get("turn_lengths_G_K", [[len(row)] for row in group["tokens_G_T"]])
+        rows = ("rewards_G", "advantages_G", "tokens_G_T", "logprobs_G_T", "stop_G", "turns")
         sizes = [len(group["rewards_G"]), len(group["advantages_G"]), len(group["tokens_G_T"])]
-        sizes += [len(group["logprobs_G_T"]), len(group["stop_G"])]
+        sizes += [len(group["logprobs_G_T"]), len(group["stop_G"]), len(lengths_G_K)]
         if len(set(sizes)) != 1 or group["requested"] != sizes[0]:
             counts = ", ".join(f"{size} {row}" for row, size in zip(rows, sizes, strict=True))
             problems.append(
                 f"{where}, prompt {group['prompt']}: {group['requested']} rollouts requested, "
                 f"{counts} recorded; every requested rollout must be graded and trained on"
             )
-        lengths = group.get("turn_lengths_G_K", [])
-        for g, (turns_K, tokens_T) in enumerate(zip(lengths, group["tokens_G_T"], strict=False)):
+        # rows that are too few have been told already
+        whole = zip(lengths_G_K, group["tokens_G_T"], strict=False)
+        for g, (turns_K, tokens_T) in enumerate(whole):
             if sum(turns_K) != len(tokens_T):
                 problems.append(
                     f"{where}, prompt {group['prompt']}, rollout {g}: turns of {turns_K} tokens "

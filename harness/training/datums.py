@@ -61,15 +61,15 @@ def step_batch(
         RunError: a rollout is not one datum.
     """
     data_D = step_data([group.rollouts for group in groups], advantages_P_G)
-    turns_D_T = [row.turn_T for group in groups for row in group.rows_G]
-    lengths = [datum.model_input.length for datum in data_D]
-    if lengths != [turn_T.size for turn_T in turns_D_T]:
+    rows_D = [row for group in groups for row in group.rows_G]
+    targets_D_T = [row.targets_T.tolist() for row in rows_D]
+    if targets_D_T != [datum.loss_fn_inputs["target_tokens"].tolist() for datum in data_D]:
         raise RunError(
-            f"{len(turns_D_T)} rollouts became {len(data_D)} datums of other lengths; sample "
+            f"{len(rows_D)} rollouts became {len(data_D)} datums of other tokens; sample "
             "token-in, token-out"
         )
     dropped = [drop_constant and group.constant for group in groups for _ in group.rows_G]
-    return Batch(data_D, turns_D_T, drop_constant, dropped)
+    return Batch(data_D, [row.turn_T for row in rows_D], drop_constant, dropped)
 
 
 def step_data(

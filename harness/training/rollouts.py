@@ -78,7 +78,7 @@ async def sample_step(
         builder = prompter.group(item, arm.group_size)
         if prompter.by_turns:
             rollouts = await sample_episodes(builder, sampling, seed, where)
-            return SampledGroup(index, len(rollouts.trajectories_G), seed, rollouts)
+            return SampledGroup(index, arm.group_size, seed, rollouts)
         completer = GroupCompleter(sampling, seed, arm.group_size, where)
         try:
             rollouts = await do_group_rollout(builder, completer)

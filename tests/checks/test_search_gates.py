@@ -13,6 +13,7 @@ from lagged import record, sent
 
 from harness.cards import load_experiment
 from harness.checks.gates import check_gate
+from harness.checks.pilot import pilot_problems
 from harness.checks.recomputed import kept_figures, loss_and_surrogate, staleness_figures
 from harness.training.staleness_metrics import staleness_metrics
 
@@ -140,6 +141,16 @@ def silent(group):
     """A turn that said nothing."""
     group["turn_lengths_G_K"][0].append(0)
     group["episodes_G"][0]["turns"] += 1
+
+
+def test_rollouts_without_turns_are_no_whole_pilot(search, pilot):
+    """Turns that are recorded of fewer rollouts than were sampled leave nothing to add up."""
+    pilot[FRESH][1]["groups"][3]["turn_lengths_G_K"].pop()
+
+    (problem,) = pilot_problems(search, pilot)
+
+    assert f"arm {FRESH}: step 1, prompt" in problem
+    assert "8 stop_G, 7 turns recorded" in problem
 
 
 @pytest.mark.parametrize("mistake", [short, joined, silent])

@@ -16,6 +16,7 @@ from harness.records import GroupRecord
 from harness.tasks.sec_search import Selection, synthetic_task
 from harness.tasks.sec_search.limits import EpisodeLimits
 from harness.tasks.sec_search.synthetic import TINY
+from harness.training import datums
 from harness.training.completers import Sampling
 from harness.training.datums import step_batch, tokens_of
 from harness.training.estimators import Estimate
@@ -91,6 +92,18 @@ class TestRequests:
         assert [(g.prompt, g.seed, g.requested) for g in groups] == [
             (index, group_seed(3, index), 3) for index in (0, 4)
         ]
+
+    def test_what_was_asked_for_is_no_count_of_what_came(self, sample, prompter):
+        """Of environments that are too few it is still the registered group size."""
+
+        class OneShort(type(prompter)):
+            def group(self, item, size):
+                return super().group(item, size - 1)
+
+        fields = {f.name: getattr(prompter, f.name) for f in dataclasses.fields(prompter)}
+        groups = sample(SessionSampler(prompter, otherwise="s1"), prompter=OneShort(**fields))
+
+        assert [(g.requested, len(g.rollouts.trajectories_G)) for g in groups] == [(3, 2)] * 2
 
     def test_all_rollouts_of_a_step_are_under_way_at_once(self, sample, prompter):
         """16 questions of 8 rollouts wait for the service together, not for each other."""
@@ -294,3 +307,23 @@ def answers(batch, learner):
     forward = SimpleNamespace(loss_fn_outputs=outputs, metrics={})
     done = Update(forward, SimpleNamespace(metrics={}), {}) if outputs else None
     return done, [row for row, out in pairs if out]
+
+
+def test_a_datum_of_other_tokens_is_refused(sample, prompter, monkeypatch):
+    """One wrong token in a datum of the right length."""
+    groups = sample(SessionSampler(prompter, otherwise="s1"), indices=(0, 1), size=2)
+    advantages_P_G, honest = [np.zeros(2), np.zeros(2)], datums.step_data
+
+    def misheard(*arguments):
+        data_D = honest(*arguments)
+        inputs = data_D[2].loss_fn_inputs
+        targets_T = np.asarray(inputs["target_tokens"].tolist())
+        targets_T[-1] += 1
+        inputs["target_tokens"] = tinker.TensorData.from_numpy(targets_T)
+        return data_D
+
+    assert step_batch(groups, advantages_P_G, drop_constant=False).data_D
+    monkeypatch.setattr(datums, "step_data", misheard)
+
+    with pytest.raises(RunError, match="4 rollouts became 4 datums of other tokens"):
+        step_batch(groups, advantages_P_G, drop_constant=False)
