@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import statistics
@@ -30,6 +31,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, it still finds the package besid
 
 from benchmarks.serving import engine_arguments, serving
 from harness.embedded import MODEL_DIR, MODEL_NAME
+from harness.training.service import end_background_loop
 
 CARD = "tailrl_lag4_accuracy_gsm8k_08b"
 EXPERIMENT = ROOT / "experiments" / "test_tailrl_lag4_accuracy.py"
@@ -103,14 +105,14 @@ def proxy(target: str, delay: float) -> Iterator[str]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(
-            held_back(reader, far_writer, delay), held_back(far_reader, writer, delay)
-        )
+        ways = (reader, far_writer), (far_reader, writer)
+        with contextlib.suppress(asyncio.CancelledError):  # asyncio would report it as an error
+            await asyncio.gather(*(held_back(source, sink, delay) for source, sink in ways))
 
     server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0))
     threading.Thread(target=loop.run_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    loop.call_soon_threadsafe(loop.stop)
+    end_background_loop(loop)
 
 
 async def held_back(source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay: float) -> None:
