@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from harness.errors import RunError
 from harness.records import EpisodeRow, ItemRow, Row, StepFigures
-from harness.statistics.passk import pass_at_k
-from harness.tasks.sec_search.reward import best_of
+from harness.statistics.passk import best_of, pass_at_k
 
 _PASS_AT = re.compile(r"pass@(\d+)")
 _BEST_OF = re.compile(r"(.+)_best_of_(\d+)")
