@@ -12,11 +12,6 @@ _PASS_AT = re.compile(r"pass@(\d+)")
 _BEST_OF = re.compile(r"(.+)_best_of_(\d+)")
 
 
-def headline(rows: Sequence[Row]) -> str:
-    """The score by which rows are summed up: exact match, or F4 of what an episode curated."""
-    return "f4" if rows and "correct" not in rows[0] else "pass@1"
-
-
 def item_scores(rows: Sequence[Row], metric: str) -> dict[str, float]:
     """Scores by item id. An item of several draws has the mean of them, or the best of so many.
 

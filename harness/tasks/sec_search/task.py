@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import orjson
 from pydantic import JsonValue
@@ -46,6 +47,8 @@ class SearchTask:
     source: Source
     sha256s: Mapping[str, str]
     counts: Mapping[str, JsonValue]
+
+    headline: ClassVar = "f4"
 
     @property
     def origin(self) -> str:
