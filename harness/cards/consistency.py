@@ -10,7 +10,7 @@ from harness.cards.card import Card, GateCheck
 from harness.cards.experiment import Change, Experiment
 from harness.cards.merge import changed_pointers
 from harness.cards.registration import ESTIMATOR_SETTINGS, Registration
-from harness.names import BASE, POINT_ESTIMATE, POINT_THRESHOLDS
+from harness.names import BASE, BY_ESTIMATE, POINT_THRESHOLDS
 
 
 def experiment_problems(experiment: Experiment) -> list[str]:
@@ -101,14 +101,17 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
         problems.append("the card states its decision rule; don't register another")
     stated = [*rule.criteria, *registration.supporting]
     problems += [f"criterion {name!r} is named twice" for name in _twice(c.id for c in stated)]
-    if rule.method == POINT_ESTIMATE and rule.combine not in ("all_must_pass", "all_must_agree"):
-        problems.append(
-            f"method {POINT_ESTIMATE} has no p value, which {rule.combine} needs for Holm; "
-            "register all_must_pass"
-        )
-    for criterion in rule.criteria if rule.combine == "all_must_agree" else ():
-        by_thresholds = (criterion.method or rule.method) == POINT_THRESHOLDS
-        if by_thresholds and not criterion.premise and criterion.refuted is None:
+    for criterion in rule.criteria:
+        method = criterion.method or rule.method
+        if criterion.premise:
+            continue
+        if method in BY_ESTIMATE and rule.combine not in ("all_must_pass", "all_must_agree"):
+            problems.append(
+                f"criterion {criterion.id}: {method} has no p value, which {rule.combine} needs "
+                "for Holm; register all_must_pass"
+            )
+        irrefutable = method == POINT_THRESHOLDS and criterion.refuted is None
+        if irrefutable and rule.combine == "all_must_agree":
             problems.append(
                 f"criterion {criterion.id}: nothing refutes it, and all criteria must agree, so "
                 "the experiment can't be refuted; register what refutes"

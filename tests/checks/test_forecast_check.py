@@ -134,6 +134,16 @@ def test_a_method_of_tables_has_a_power_block_of_its_own(experiment, sound, bend
     assert tango.metrics[name] == pytest.approx(0.981, abs=0.0005)
 
 
+def test_thresholds_on_a_pair_have_the_exact_chances_of_tables(experiment, sound, bend):
+    """Comparing the estimate itself, a tie of truly equal arms clears -5 points almost always."""
+    rule = {"method": "point_estimate"}
+    finding = check(sound["forecast"], bend(experiment, card={"decision_rule": rule}))
+    name = "primary_noninferiority.p_validated_at_tie_discordance_20"
+
+    assert finding.metrics[name] == pytest.approx(0.99998, abs=2e-5)
+    assert any("point_estimate, no interval" in note for note in finding.notes)
+
+
 def test_a_method_of_the_order_has_no_power_block_and_says_so(experiment, sound, bend):
     """What depends on the order of the items is not known before there are any scores."""
     rule = {"method": "paired_betting_cs", "order_key": "key"}
