@@ -9,7 +9,7 @@ from service_doubles import GRPO, GS1, PILOT, STEPS
 from harness.errors import RunError
 from harness.protocol import arms
 from harness.protocol.arms import ArmKeeper
-from harness.protocol.run import CardRun
+from harness.protocol.decider import Decider
 from harness.training import evaluate, loop, word_problems
 from harness.training.prints import learner_print
 from harness.training.rollouts import GroupCompleter
@@ -183,7 +183,7 @@ def test_rollouts_that_share_their_noise_are_named(fakes, monkeypatch):
 )
 def test_a_decision_on_something_else_is_refused(fakes, monkeypatch, method, change, said):
     """Exchanged arms, flipped signs and another margin do not follow from the stored rows."""
-    original = getattr(CardRun, method)
+    original = getattr(Decider, method)
 
     def exchanged(self, *these):
         found = original(self, *these)
@@ -210,7 +210,7 @@ def test_a_decision_on_something_else_is_refused(fakes, monkeypatch, method, cha
     accuracies = {run.arm(arm.name).accuracy for arm in run.experiment.arms}
     assert len(accuracies) == 2, "arms that are equal can't be told apart"
     assert run.outcome(run.criteria[0]).estimate is not None
-    monkeypatch.setattr(CardRun, method, exchanged)
+    monkeypatch.setattr(Decider, method, exchanged)
 
     with pytest.raises(RunError, match=said):
         run.outcome(run.criteria[0])
