@@ -172,7 +172,7 @@ class SearchWorld(Frozen):
 class SearchSpec(Frozen):
     """The search agent's task: how calls are written, what an episode may use, and the corpus.
 
-    A whole trajectory has `max_seq_len` tokens of the card, and a turn is sampled only if
+    A whole episode has `max_seq_len` tokens of the card, and a turn is sampled only if
     `max_tokens` of a reply still fit. A broken reply ends the episode: the curated set is graded,
     or the reward is the floor. `world` is given exactly if a scale generates its data.
     """

@@ -98,7 +98,7 @@ class KlEstimates:
 
 @dataclass(frozen=True)
 class TurnFigures:
-    """KL, clipping and ratio quantiles over the tokens of one turn of all trajectories.
+    """KL, clipping and ratio quantiles over the tokens of one turn of all episodes.
 
     Late turns are of long episodes alone: `trajectories` counts those that had the turn. p1 and p99
     are None of fewer than `TAIL_TOKENS` tokens.
