@@ -1,12 +1,12 @@
 """What must hold between the parts of an experiment: pure functions from models to problems."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from pydantic import JsonValue
 
-from harness.cards.card import Card, GateCheck
+from harness.cards.card import Card, Criterion, DecisionRule, GateCheck
 from harness.cards.experiment import Change, Experiment
 from harness.cards.merge import changed_pointers
 from harness.cards.registration import ESTIMATOR_SETTINGS, Registration
@@ -101,6 +101,18 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
         problems.append("the card states its decision rule; don't register another")
     stated = [*rule.criteria, *registration.supporting]
     problems += [f"criterion {name!r} is named twice" for name in _twice(c.id for c in stated)]
+    problems += combine_problems(rule)
+    roles = {arm.role for arm in registration.arms}
+    if BASE in roles:
+        problems.append(f"role {BASE!r} is the untrained base model's; give the arm another")
+    for criterion in stated:
+        problems += criterion_problems(criterion, roles | {BASE})
+    return problems
+
+
+def combine_problems(rule: DecisionRule) -> list[str]:
+    """Each criterion that makes the verdict has what the rule combines: a p value, a refutation."""
+    problems = []
     for criterion in rule.criteria:
         method = criterion.method or rule.method
         if criterion.premise:
@@ -116,29 +128,27 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
                 f"criterion {criterion.id}: nothing refutes it, and all criteria must agree, so "
                 "the experiment can't be refuted; register what refutes"
             )
-    roles = {arm.role for arm in registration.arms}
-    if BASE in roles:
-        problems.append(f"role {BASE!r} is the untrained base model's; give the arm another")
-    roles.add(BASE)
-    for criterion in stated:
-        low, high = criterion.bounds
-        if low >= high:
-            problems.append(f"criterion {criterion.id}: bounds [{low}, {high}] hold no interval")
-        if not any(criterion.weights.values()):
-            problems.append(f"criterion {criterion.id}: every weight is 0, so it contrasts nothing")
-        if criterion.next_step is not None and not criterion.premise:
-            problems.append(
-                f"criterion {criterion.id}: next_step is what to do when a premise is not shown, "
-                "and this is no premise; remove it"
-            )
-        if not set(criterion.weights) - {BASE}:
-            problems.append(f"criterion {criterion.id}: weighs no arm; weigh one")
-        unknown = sorted(set(criterion.weights) - roles)
-        if unknown:
-            problems.append(
-                f"criterion {criterion.id}: weighs {unknown}, but the arms play {sorted(roles)}; "
-                "weigh these"
-            )
+    return problems
+
+
+def criterion_problems(criterion: Criterion, roles: Collection[str]) -> list[str]:
+    """A criterion contrasts roles that there are, within bounds that hold something."""
+    where, problems = f"criterion {criterion.id}: ", []
+    low, high = criterion.bounds
+    if low >= high:
+        problems.append(f"{where}bounds [{low}, {high}] hold no interval")
+    if not any(criterion.weights.values()):
+        problems.append(f"{where}every weight is 0, so it contrasts nothing")
+    if criterion.next_step is not None and not criterion.premise:
+        problems.append(
+            f"{where}next_step is what to do when a premise is not shown, and this is no premise; "
+            "remove it"
+        )
+    if not set(criterion.weights) - {BASE}:
+        problems.append(f"{where}weighs no arm; weigh one")
+    unknown = sorted(set(criterion.weights) - set(roles))
+    if unknown:
+        problems.append(f"{where}weighs {unknown}, but the arms play {sorted(roles)}; weigh these")
     return problems
 
 
