@@ -1,4 +1,7 @@
-"""The datums of a forward_backward request, from protobuf, checked field by field."""
+"""The datums of a forward_backward request, from protobuf, checked field by field.
+
+Every function raises RequestError, in one line, for a field that can't be served.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _DTYPES: Mapping[int, type[np.generic]] = {
 
 
 def parse_forward_backward(body: bytes) -> Any:  # a generated protobuf class, untyped here
-    """The protobuf body of forward_backward. Raises RequestError if it can't be read."""
+    """The protobuf body of forward_backward."""
     message = pb.ForwardBackwardRequest()
     try:
         message.ParseFromString(body)

@@ -1,4 +1,7 @@
-"""What JSON requests of the Tinker protocol ask for, in the engine's own types."""
+"""What JSON requests of the Tinker protocol ask for, in the engine's own types.
+
+Every function raises RequestError, in one line, for a field that can't be served.
+"""
 
 from __future__ import annotations
 
