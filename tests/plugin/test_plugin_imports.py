@@ -1,7 +1,10 @@
 """What collection costs, and what an experiment file looks like."""
 
+import os
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,31 @@ class TestCollection:
 
         assert result.returncode == 0, result.stdout + result.stderr
         assert "test_gs1.py::test_preflight[pins]" in result.stdout
+
+
+class TestInstalledPlugin:
+    def test_serves_an_experiment_anywhere(self, tmp_path):
+        """A folder without a conftest gets options, markers and items, with and without xdist."""
+        pyproject = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+        ((name, module),) = pyproject["project"]["entry-points"]["pytest11"].items()
+        shutil.copytree(PROJECT / "experiments", tmp_path / "mine")
+        (tmp_path / "pytest.ini").write_text("[pytest]\nstrict = true\n")
+        # what pytest does with the entry point: the module under that name
+        command = [sys.executable, "-m", "pytest", "-p", name, "mine/test_gs1.py", "--collect-only"]
+        environ = {**os.environ, "PYTHONPATH": str(PROJECT)}
+
+        for workers in ([], ["-n1"]):
+            result = subprocess.run(
+                [*command, "-q", *workers],
+                cwd=tmp_path,
+                env=environ,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            assert result.returncode == 0, result.stdout + result.stderr
+            assert "18 tests collected" in result.stdout
+        assert name == module, "conftest.py and the entry point would load two of them"
 
 
 class TestPytest:
