@@ -130,6 +130,11 @@ def _scale(card_path: Path, scale: str, problems: list[str]) -> _File[Scale] | N
     if scale == FULL.name:
         return _File(None, FULL, _sha256(b""))
     path = card_path.with_suffix(".embedded.json") if scale == "embedded" else Path(scale)
+    if scale != "embedded" and not path.is_file():
+        problems.append(
+            f"scale {path.name} is neither embedded, full nor a file at {path}; name one"
+        )
+        return None
     read = _load(Scale, path, problems)
     if read is not None and read.model.name == FULL.name:
         problems.append(

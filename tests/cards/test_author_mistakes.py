@@ -70,6 +70,14 @@ class TestFile:
 
         assert sha256 == card.load("embedded").card_sha256
 
+    def test_of_a_misspelt_scale_is_one_line(self, card):
+        """A scale is one of two words, or a file."""
+        where = card.folder / "embeded"
+
+        assert [f"scale embeded is neither embedded, full nor a file at {where}; name one"] == said(
+            card, str(where)
+        )
+
     def test_that_is_missing_hides_no_problem_of_another(self, card):
         """Card, registration and scale are read, each with its problems, before any is told."""
         card.path.unlink()
