@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.cards import load_experiment
+
 PROJECT = Path(__file__).parents[2]
 EXPERIMENTS = sorted(
     path
@@ -60,6 +62,24 @@ class TestInstalledPlugin:
             assert result.returncode == 0, result.stdout + result.stderr
             assert "18 tests collected" in result.stdout
         assert name == module, "conftest.py and the entry point would load two of them"
+
+
+class TestReadme:
+    def test_makes_an_experiment_of_ones_own(self, tmp_path):
+        """The commands of its section leave a file and a card that load, and nothing else."""
+        section = (PROJECT / "README.md").read_text().partition("## An experiment of your own")[2]
+        commands = [line for line in section.splitlines() if line.startswith("    ")]
+        shutil.copytree(PROJECT / "experiments", tmp_path / "experiments")
+
+        script = "set -e\n" + "\n".join(commands)
+        subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True, timeout=20)
+
+        cards = tmp_path / "experiments" / "cards"
+        made = {path.name for path in tmp_path.rglob("*") if "mine" in path.name}
+        assert {"test_mine.py", *(path.name for path in cards.glob("mine.*json"))} == made
+        assert 4 == len(made)
+        assert "mine" == load_experiment(cards / "mine.json").id
+        assert '\nCARD = "mine"\n' in (cards.parent / "test_mine.py").read_text()
 
 
 class TestPytest:
