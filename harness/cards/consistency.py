@@ -26,6 +26,7 @@ def experiment_problems(experiment: Experiment) -> list[str]:
         *estimator_problems(registration),
         *lag_problems(registration),
         *measured_problems(card, registration),
+        *power_problems(card, registration),
         *task_problems(experiment),
     ]
     # arms can be compared once each has a schedule, and looks once there is a rule
@@ -80,8 +81,13 @@ def schedule_problems(card: Card, registration: Registration) -> list[str]:
 
 def gate_problems(gates: Iterable[GateCheck]) -> list[str]:
     """Every gate can come out both ways: it has a bound, and some value lies inside it."""
-    problems = []
+    gates = list(gates)
+    problems = [f"gate {name} is stated twice" for name in _twice(gate.metric for gate in gates)]
     for gate in gates:
+        if gate.one_of is not None and (gate.min is not None or gate.max is not None):
+            problems.append(
+                f"gate {gate.metric}: one_of is of names, min and max of numbers; give one kind"
+            )
         if gate.min is None and gate.max is None and not gate.one_of:
             problems.append(f"gate {gate.metric}: no min, max or one_of, so it can't fail; add one")
         if gate.min is not None and gate.max is not None and gate.min > gate.max:
@@ -301,6 +307,27 @@ def measured_problems(card: Card, registration: Registration) -> list[str]:
             f"evaluation: {evaluation.samples} samples at temperature 0 are all the same; "
             "draw 1, or raise the temperature"
         )
+    return problems
+
+
+def power_problems(card: Card, registration: Registration) -> list[str]:
+    """Effects are expected of criteria that there are, and no larger than the contrast can be."""
+    rule, power = card.decision_rule or registration.decision_rule, registration.power
+    criteria = {criterion.id: criterion for criterion in (rule.criteria if rule else ())}
+    problems = [
+        f"power.expected_effects names {name!r}, the criteria are {list(criteria)}; name these"
+        for name in power.expected_effects
+        if name not in criteria
+    ]
+    for criterion in criteria.values():
+        effect = power.expected_effects.get(criterion.id, power.expected_effect)
+        ends = [[w * bound for bound in criterion.bounds] for w in criterion.weights.values()]
+        low, high = sum(min(end) for end in ends), sum(max(end) for end in ends)
+        if not low <= effect <= high:
+            problems.append(
+                f"criterion {criterion.id}: an effect of {effect:g} is expected, the contrast lies "
+                f"in [{low:g}, {high:g}]; give it as a fraction, 3 points are 0.03"
+            )
     return problems
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.cards.card import Criterion, DecisionRule, Frozen, GateCheck, Schedule
+from harness.cards.card import Criterion, DecisionRule, Frozen, GateCheck, Name, Reason, Schedule
 
 Loss = Literal["importance_sampling", "ppo"]
 LossClient = Literal["service", "custom"]
@@ -29,7 +29,7 @@ class Resolution(Frozen):
 
     pointer: str = Field(pattern=r"^/")
     value: str
-    reason: str
+    reason: Reason
 
 
 class Pins(Frozen):
@@ -78,7 +78,7 @@ class ArmSpec(Frozen):
     over for the next; without a next there is no fallback.
     """
 
-    name: str
+    name: Name
     role: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     estimator: EstimatorName
     estimator_config: dict[str, float] = Field(default_factory=dict)
@@ -269,7 +269,7 @@ class Settled(Frozen):
 
     question: str
     answer: str
-    reason: str
+    reason: Reason
 
 
 class Assumption(Frozen):
@@ -285,7 +285,7 @@ class Acceptance(Frozen):
 
     preflight: str
     outcome: Literal["unverifiable", "cannot_pass_at_expected_effect", "gate_certain_to_fail"]
-    reason: str
+    reason: Reason
 
 
 class Registration(Frozen):

@@ -28,7 +28,8 @@ def power_report(experiment: Experiment) -> Finding:
             problems.extend(can_come_out_both_ways(criterion, units))
             block = criterion_power(criterion, experiment)
         except HarnessError as error:
-            problems.append(f"criterion {stated.id}: {error}")
+            named = f"criterion {stated.id}: "
+            problems.append(named + str(error).removeprefix(named))
             continue
         if block is None:
             unknown = unknown_power_lines(criterion, experiment)

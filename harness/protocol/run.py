@@ -177,6 +177,24 @@ class CardRun:
         """The first steps of every arm, at the tuned learning rates if there is a tuning stage."""
         self._tune()
         self._arms.pilot()
+        self._refuse_unmeasured()
+
+    def _refuse_unmeasured(self) -> None:
+        """A criterion of training steps must name what the steps measure, before all are taken.
+
+        Raises:
+            RunError: no step of the pilot has its figure.
+        """
+        steps = [record for of in self._arms.pilot_evidence().values() for record in of]
+        measured = {name for record in steps for name in record["metrics"]}
+        for stated in (*self.experiment.rule.criteria, *self.experiment.registration.supporting):
+            if of_steps(stated.metric) and stated.metric not in measured:
+                room = stated.metric.partition("/")[0]
+                like = sorted(name for name in measured if name.startswith(f"{room}/"))
+                raise RunError(
+                    f"criterion {stated.id}: no step measures {stated.metric}; register one of "
+                    f"{', '.join(like or sorted(measured))}"
+                )
 
     def gate(self, metric: str) -> GateFinding:
         """One activation gate, measured on the pilot's stored rollouts."""

@@ -1,8 +1,12 @@
+from pathlib import Path
+
 import pytest
 
-from harness.cards import GateCheck
+from harness.cards import GateCheck, load_experiment
 from harness.checks.forecast import check, nearest_passing
-from harness.checks.reachable import reachable_lines
+from harness.checks.reachable import reachable_lines, unscored_lines
+
+CARDS = Path(__file__).parents[2] / "experiments" / "cards"
 
 
 def _at(sound, **changes):
@@ -178,6 +182,24 @@ def test_a_gate_that_cannot_come_out_both_ways_blocks(experiment, metric, bounds
 
     assert 1 == len(problems)
     assert problem in problems[0]
+
+
+@pytest.mark.parametrize("metric", ["acuracy", "f4", "pass@", "pass_at_8", "accuracy_best_of_2"])
+def test_a_score_that_no_item_has_blocks(experiment, metric, bend):
+    """A misspelt metric is not compared as exact match; the line has the names that there are."""
+    stated = experiment.rule.criteria[0].model_copy(update={"metric": metric})
+    rule = {"criteria": [stated.model_dump(mode="json")]}
+    (line,) = unscored_lines(bend(experiment, card={"decision_rule": rule}))
+
+    assert f"no evaluated item has {metric!r}; register one of accuracy, " in line
+
+
+@pytest.mark.parametrize("path", sorted(CARDS.glob("*.registration.json")), ids=lambda p: p.stem)
+def test_every_registered_criterion_is_a_score_or_a_figure_of_steps(path):
+    """Supporting ones too, of word problems and of searches."""
+    card = path.with_name(path.name.replace(".registration", ""))
+
+    assert [] == unscored_lines(load_experiment(card, "embedded"))
 
 
 def test_every_gate_of_the_card_can_come_out_both_ways(experiment):
