@@ -23,6 +23,7 @@ from harness.protocol import preflights
 from harness.protocol.arms import ArmKeeper
 from harness.protocol.data import experiment_task, refuse_too_few_prompts, train_task
 from harness.protocol.decider import Decider
+from harness.protocol.scores import of_steps
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun
 from harness.protocol.tuning import Tuner
