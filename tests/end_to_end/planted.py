@@ -19,9 +19,9 @@ import pytest
 
 PLANT = "HARNESS_TEST_PLANT"
 AT = "HARNESS_TEST_AT"
-"""For plants that wait for a moment: `<arm>:<step>`."""
+"""For plants that wait for a moment: `<arm>:<step>`, or of several arms `<arm>,<arm>:<step>`."""
 MARKER = "HARNESS_TEST_MARKER"
-"""For plants that wait for a moment: the file that says that it has come."""
+"""For plants that wait for a moment: the file that says that it has come, or of arms a folder."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -265,6 +265,21 @@ def pause() -> None:
     at_the_moment(after=Path(os.environ[MARKER]).touch)
 
 
+def meet() -> None:
+    """Of several arms each waits at the moment for the others, so they train at the same time."""
+    arms, step = os.environ[AT].split(":")
+    folder = Path(os.environ[MARKER])
+
+    async def taken(original: Callable[..., Any], context: Any, state: Any) -> Any:
+        if state.version == int(step):
+            (folder / context.arm.name).touch()
+            while {path.name for path in folder.iterdir()} < set(arms.split(",")):
+                await asyncio.sleep(0.02)
+        return await original(context, state)
+
+    wrap_in_loop("run_step", taken)
+
+
 def at_the_moment(
     before: Callable[[], object] | None = None, after: Callable[[], object] | None = None
 ) -> None:
@@ -330,5 +345,6 @@ PLANTS: dict[str, Callable[[], None]] = {
     "nan_reward": nan_reward,
     "full_disk": full_disk,
     "mark": mark,
+    "meet": meet,
     "pause": pause,
 }

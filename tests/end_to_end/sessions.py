@@ -59,7 +59,7 @@ class Session:
             self.signal_group(signal.SIGKILL)
         else:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def reached(self, path: Path, timeout: float = 200) -> None:
         """Wait until a file is there."""
@@ -118,7 +118,7 @@ class Session:
         pid: int = json.loads((self.runs / "engine" / "address.json").read_text())["pid"]
         return pid
 
-    def end_of_processes(self, timeout: float = 10) -> float:
+    def end_of_processes(self, timeout: float = 60) -> float:
         """Seconds until no process of this session is left."""
         started = time.monotonic()
         while left := self.processes():
