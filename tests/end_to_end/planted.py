@@ -9,6 +9,7 @@ import asyncio
 import os
 import resource
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,8 +257,15 @@ def full_disk() -> None:
 
 
 def mark() -> None:
-    """Say that the moment has come, and go on."""
-    at_the_moment(before=Path(os.environ[MARKER]).touch)
+    """Say that the moment has come, and go on when the mark is gone."""
+    marker = Path(os.environ[MARKER])
+
+    def marked() -> None:
+        marker.touch()
+        while marker.exists():
+            time.sleep(0.01)
+
+    at_the_moment(before=marked)
 
 
 def pause() -> None:

@@ -25,6 +25,7 @@ class Killed:
             folder / "killed", f"{GS1}:{AT}", *arguments,
             scale=self.scale, runs=self.runs, plant=plant,
         )  # fmt: skip
+        self.marker = folder / "killed.marker"
 
     def resume(self, *arguments: str) -> Session:
         """Run again, undisturbed."""
@@ -72,7 +73,8 @@ def test_kill_of_the_engine(preflighted, undisturbed, tmp_path):
     killed = Killed(preflighted, tmp_path, "mark")
 
     os.kill(killed.session.engine(), signal.SIGKILL)
-    killed.session.wait(60)  # the SDK alone would go on for minutes
+    killed.marker.unlink()
+    killed.session.wait(120)  # the SDK alone would go on for five minutes
 
     assert killed.session.exit == 1
     assert_one_line(killed.session, "BLOCKED by training: ServiceDied", "run again", "checkpoint")
@@ -86,7 +88,7 @@ def test_interrupt(preflighted, undisturbed, tmp_path):
     killed = Killed(preflighted, tmp_path, "pause")
 
     killed.session.signal_group(signal.SIGINT)
-    killed.session.wait(60)
+    killed.session.wait()
 
     assert killed.session.exit == 2
     assert "INTERNALERROR" not in killed.session.output
