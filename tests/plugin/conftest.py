@@ -51,8 +51,7 @@ def project(
 ) -> Callable[[str], pytest.Pytester]:
     """Lay out the GS1 experiment over a run scripted by the arguments of `doubles.Script`."""
     monkeypatch.setenv("COLUMNS", "80")
-    for name in ("PYTEST_ADDOPTS", "CI", "BUILD_NUMBER", "HARNESS_RUNS_DIR"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
     def lay_out(script: str = "") -> pytest.Pytester:
         calls = str(pytester.path / "calls")
