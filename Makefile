@@ -10,7 +10,7 @@ gs1: $(STAMP)
 	$(BIN)/python -m pytest experiments/test_gs1.py
 
 test: $(STAMP) lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

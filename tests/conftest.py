@@ -4,8 +4,13 @@ import hypothesis
 
 pytest_plugins = ["pytester"]
 
-# the same examples on every machine, whatever its load, and no files kept
+# the same examples on every machine, no verdict on its speed, and no files kept
 hypothesis.settings.register_profile(
-    "project", deadline=None, derandomize=True, max_examples=60, database=None
+    "project",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize=True,
+    max_examples=60,
+    database=None,
 )
 hypothesis.settings.load_profile("project")

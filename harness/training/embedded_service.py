@@ -28,7 +28,7 @@ from harness.processes import lease_holders, take_lease
 from harness.store.files import write_atomic
 from harness.training.service import EMBEDDED_KEY, ServiceAddress
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0  # libraries may have to be read from a cold disk
 WATCH_SECONDS = 1.0
 ENDING_SECONDS = 2.0
 LEASES = "leases"
@@ -103,8 +103,8 @@ def _running(folder: Path) -> str | None:
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
         return None
     try:
-        # another program may listen on a port that an earlier engine had
-        health = httpx.get(f"{url}/api/v1/healthz", timeout=5, trust_env=False)
+        # another program may listen on a port that an earlier engine had; a busy engine takes time
+        health = httpx.get(f"{url}/api/v1/healthz", timeout=30, trust_env=False)
         return url if health.status_code == 200 else None
     except httpx.HTTPError:
         return None

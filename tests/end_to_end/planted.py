@@ -9,6 +9,7 @@ import asyncio
 import os
 import resource
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,9 @@ import pytest
 
 PLANT = "HARNESS_TEST_PLANT"
 AT = "HARNESS_TEST_AT"
-"""For plants that wait for a moment: `<arm>:<step>`."""
+"""For plants that wait for a moment: `<arm>:<step>`, or of several arms `<arm>,<arm>:<step>`."""
 MARKER = "HARNESS_TEST_MARKER"
-"""For plants that wait for a moment: the file that says that it has come."""
+"""For plants that wait for a moment: the file that says that it has come, or of arms a folder."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -256,13 +257,35 @@ def full_disk() -> None:
 
 
 def mark() -> None:
-    """Say that the moment has come, and go on."""
-    at_the_moment(before=Path(os.environ[MARKER]).touch)
+    """Say that the moment has come, and go on when the mark is gone."""
+    marker = Path(os.environ[MARKER])
+
+    def marked() -> None:
+        marker.touch()
+        while marker.exists():
+            time.sleep(0.01)
+
+    at_the_moment(before=marked)
 
 
 def pause() -> None:
     """Stop for good at the moment: the update is applied, its record is not yet written."""
     at_the_moment(after=Path(os.environ[MARKER]).touch)
+
+
+def meet() -> None:
+    """Of several arms each waits at the moment for the others, so they train at the same time."""
+    arms, step = os.environ[AT].split(":")
+    folder = Path(os.environ[MARKER])
+
+    async def taken(original: Callable[..., Any], context: Any, state: Any) -> Any:
+        if state.version == int(step):
+            (folder / context.arm.name).touch()
+            while {path.name for path in folder.iterdir()} < set(arms.split(",")):
+                await asyncio.sleep(0.02)
+        return await original(context, state)
+
+    wrap_in_loop("run_step", taken)
 
 
 def at_the_moment(
@@ -330,5 +353,6 @@ PLANTS: dict[str, Callable[[], None]] = {
     "nan_reward": nan_reward,
     "full_disk": full_disk,
     "mark": mark,
+    "meet": meet,
     "pause": pause,
 }

@@ -38,7 +38,7 @@ class Session:
     started: float
     seconds: float = 0.0
 
-    def wait(self, timeout: float = 300) -> "Session":
+    def wait(self, timeout: float = 600) -> "Session":
         """Wait until it has ended."""
         try:
             self.process.wait(timeout)
@@ -59,9 +59,9 @@ class Session:
             self.signal_group(signal.SIGKILL)
         else:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
-    def reached(self, path: Path, timeout: float = 200) -> None:
+    def reached(self, path: Path, timeout: float = 600) -> None:
         """Wait until a file is there."""
         deadline = time.monotonic() + timeout
         while not path.exists():
@@ -118,13 +118,15 @@ class Session:
         pid: int = json.loads((self.runs / "engine" / "address.json").read_text())["pid"]
         return pid
 
-    def end_of_processes(self, timeout: float = 10) -> float:
-        """Seconds until no process of this session is left."""
-        started = time.monotonic()
+    def end_of_processes(self, timeout: float = 60) -> None:
+        """Wait until no process of this session is left.
+
+        xdist gives a worker without a controller 15 s to end what it is doing.
+        """
+        deadline = time.monotonic() + timeout
         while left := self.processes():
-            assert time.monotonic() - started < timeout, f"left behind: {left}"
+            assert time.monotonic() < deadline, f"left behind: {left}"
             time.sleep(0.05)
-        return time.monotonic() - started
 
 
 def start(
@@ -178,8 +180,8 @@ def start_and_stop_at(
 ) -> Session:
     """A run that has reached its moment, an arm and step as `arm:step`, and is about to be harmed.
 
-    With `pause` it stops there for good, after the update and before its record; with `mark` it
-    goes on.
+    With `pause` it stops there for good, after the update and before its record; with `mark` before
+    the step, until the marker is removed.
     """
     marker = folder.with_name(f"{folder.name}.marker")
     session = start(

@@ -208,7 +208,7 @@ class TestRun:
             experiment, experiment.arm(GS1), service_identity(experiment, None), TRAINING_VERSION
         )
         now = time.time()
-        earlier = [[now - 2 * cap, now - cap - 0.1]]  # a tenth of a second is left
+        earlier = [[now - 2 * cap, now - cap - 0.001]]  # less than any step takes is left
         RunStore(tmp_path / "runs").entry(f"arm/{GS1}", parts).publish("clock", earlier)
 
         session = again()

@@ -104,13 +104,13 @@ class TestRefusals:
 
     def test_of_a_closed_port_come_at_once(self, mini, tmp_path):
         """Nothing listens: one line, without the SDK's minutes of retries."""
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            url = f"http://127.0.0.1:{server.getsockname()[1]}"
-
-        session = run(
-            tmp_path / "session", *SERVED, scale=mini, runs=tmp_path / "runs",
-            environ={"TINKER_BASE_URL": url, "TINKER_API_KEY": KEY},
-        )  # fmt: skip
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can open it
+            url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+            session = run(
+                tmp_path / "session", *SERVED, scale=mini, runs=tmp_path / "runs",
+                environ={"TINKER_BASE_URL": url, "TINKER_API_KEY": KEY},
+            )  # fmt: skip
 
         assert_one_line(session, f"ServiceUnreachable: service {url}", "TINKER_BASE_URL")
         assert session.seconds < 60

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import stored
 from mini import ARMS, BATCH, CARD, ITEMS, STEPS
+from planted import AT, MARKER, PLANT
 from sessions import run
 
 VERDICT_KEYS = {
@@ -117,9 +118,13 @@ class TestTwoFreshRuns:
 class TestTwoWorkers:
     def test_train_both_arms_at_once_to_the_same_results(self, undisturbed, preflighted, tmp_path):
         """`-n 2`, preflights included, equals `-n 0`; each arm trains once, both in one stretch."""
+        meeting = tmp_path / "meeting"
+        meeting.mkdir()
         session = run(
-            tmp_path / "session", "-n", "2", scale=preflighted.scale, runs=tmp_path / "runs"
-        )
+            tmp_path / "session", "-n", "2", "-p", "planted",
+            scale=preflighted.scale, runs=tmp_path / "runs",
+            environ={PLANT: "meet", AT: f"{','.join(ARMS)}:{STEPS - 1}", MARKER: str(meeting)},
+        )  # fmt: skip
 
         assert session.exit == undisturbed.exit, session.tail
         for key in ("verdict", "sentence", "criteria", "gates", "base", "attempts"):

@@ -1,7 +1,6 @@
 """A small random Qwen3 folder and an engine process that serves it."""
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,9 @@ import tinker
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves test folders off the path
 
 from engine_process import Engine, start_engine
+
+from harness.training.service import EMBEDDED_KEY, ServiceAddress
+from harness.training.service import connect as connect_to
 
 VOCAB = ["<pad>", "<|im_start|>", "<|im_end|>", *map(chr, range(32, 127)), "\n"]
 
@@ -149,9 +151,15 @@ def start(model_folder: Path, tmp_path: Path) -> Iterator[Callable[..., Engine]]
         one.end()
 
 
-@pytest.fixture(scope="session")
-def connect() -> Callable[[Engine], tinker.ServiceClient]:
+@pytest.fixture(scope="module")
+def connect() -> Iterator[Callable[[Engine], tinker.ServiceClient]]:
     """Makes SDK clients that talk to loopback only and send no telemetry."""
-    os.environ["TINKER_TELEMETRY"] = "0"
-    os.environ["NO_PROXY"] = "127.0.0.1,localhost"
-    return lambda engine: tinker.ServiceClient(base_url=engine.url, api_key="tml-local")
+    made: list[tinker.ServiceClient] = []
+
+    def to(engine: Engine) -> tinker.ServiceClient:
+        made.append(connect_to(ServiceAddress(engine.url, "embedded", EMBEDDED_KEY)))
+        return made[-1]
+
+    yield to
+    for client in made:
+        client.holder.close()  # its heartbeats would go on, and complain, until pytest ends

@@ -27,7 +27,7 @@ class Engine:
         self._reap()
 
     def _reap(self) -> None:
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=60)
         if self.process.stdout is not None:
             self.process.stdout.close()
 

@@ -25,6 +25,12 @@ import doubles
 pytest_plugins = ["harness.plugin"]
 
 
+def pytest_configure():
+    from harness.plugin import progress
+
+    progress._LOOK_EVERY_S = 0.05  # as often as there is news
+
+
 @pytest.fixture(scope="session")
 def open_card():
     return doubles.opener(doubles.Script({script}), Path({calls!r}))
@@ -40,8 +46,12 @@ filterwarnings = error
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> Callable[[str], pytest.Pytester]:
+def project(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], pytest.Pytester]:
     """Lay out the GS1 experiment over a run scripted by the arguments of `doubles.Script`."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
     def lay_out(script: str = "") -> pytest.Pytester:
         calls = str(pytester.path / "calls")

@@ -15,11 +15,11 @@ from pathlib import Path
 from harness.store import RunStore, produce_all
 
 def wait_for(condition, what):
-    for _ in range(1000):
+    for _ in range(5000):
         if condition():
             return
         time.sleep(0.02)
-    raise SystemExit(f"waited 20 s for {what}")
+    raise SystemExit(f"waited 100 s for {what}")
 
 def kill_self():
     sys.stdout.flush()
@@ -51,7 +51,7 @@ def _spawn(tmp_path: Path) -> Iterator[Spawn]:
 
 def lines_of(process: "subprocess.Popen[str]", code: int = 0) -> list[str]:
     """Wait for the process and return its lines; fail with its stderr if it ended otherwise."""
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=150)
     assert process.returncode == code, err
     return out.splitlines()
 

@@ -22,7 +22,7 @@ with entry.lock() as held, entry.attempt("run"):
 KILLED_WITH_THE_LOCK = """
 entry = RunStore(Path(sys.argv[1])).entry("arm/a", {"a": 1})
 with entry.lock() as held:
-    child = subprocess.Popen(["sleep", "30"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    child = subprocess.Popen(["sleep", "300"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     print(held, os.getpid(), child.pid, flush=True)
     kill_self()
 """
@@ -207,7 +207,7 @@ class TestLock:
         process = spawn(KILLED_WITH_THE_LOCK, tmp_path)
         held, pid, child = process.stdout.readline().split()
         try:
-            assert (held, process.wait(5)) == ("True", -9)
+            assert (held, process.wait(60)) == ("True", -9)
             entry = RunStore(tmp_path).entry("arm/a", {"a": 1})
             assert (entry.folder / "lock").exists()
             with entry.lock() as free:

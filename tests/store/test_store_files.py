@@ -36,6 +36,8 @@ def is_whole(record):
     return hashlib.sha256(record["noise"].encode()).hexdigest() == record["digest"]
 
 entry = RunStore(root).entry("arm/shared", {"a": 1})
+(root / f"{role}-{os.getpid()}").touch()
+wait_for(lambda: len(list(root.glob("*er-*"))) == 16, "eight readers and eight writers")
 if role == "writer":
     for i in range(rounds):
         entry.publish("rollouts", noisy(40_000))
@@ -43,8 +45,9 @@ if role == "writer":
         entry.progress(noisy(10_000))
 else:
     wait_for(lambda: entry.read("rollouts") and entry.steps() and entry.read_progress(), "writers")
-    seen = 0
-    while not (root / "stop").exists():
+    seen, stopped = 0, False
+    while not stopped:
+        stopped = (root / "stop").exists()
         step = entry.steps()[-1]
         for record in entry.read("rollouts"), entry.read_step(step), entry.read_progress():
             assert is_whole(record), "half a record, or two halves"

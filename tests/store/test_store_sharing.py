@@ -150,7 +150,7 @@ class TestProduceAll:
 
         thread = threading.Thread(target=other)
         thread.start()
-        held.wait(5)
+        assert held.wait(60)
         produce_all(entries[:1], never, run="run", poll=0.02)
         thread.join()
 

@@ -30,7 +30,7 @@ def engine(tmp_path, monkeypatch):
 
     def scripted(script):
         program = tmp_path / "engine.sh"
-        program.write_text(f"#!/bin/sh\necho started >> {tmp_path}/starts\n{script}\n")
+        program.write_text(f"#!/bin/sh\necho started >> '{tmp_path}/starts'\n{script}\n")
         program.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(program))
         return lambda: start_or_join(tmp_path / "engine", tmp_path, "a/model", os.getpid())

@@ -252,12 +252,15 @@ def test_connecting_elsewhere_leaves_proxies_alone(connected):
 def test_the_sdks_loop_is_ended_before_the_interpreter():
     """The loop in its thread stops within END_SECONDS, so that no native code outlives Python."""
     loop = asyncio.new_event_loop()
+    running = threading.Event()
+    loop.call_soon(running.set)
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
+    assert running.wait(60)
 
     end_background_loop(loop)
 
-    thread.join(timeout=2.0)
+    thread.join(timeout=60)
     assert not thread.is_alive()
     loop.close()
 

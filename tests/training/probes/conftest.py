@@ -107,6 +107,7 @@ def live(
                 probe.collect(to, prompts, experiment, task)
             ),
         )
+    service.holder.close()  # its heartbeats would go on, and complain, until pytest ends
     process.terminate()
-    process.wait(timeout=10)
+    process.wait(timeout=60)
     process.stdout.close()
