@@ -238,14 +238,18 @@ class ArmKeeper:
 
     def _finish(self, arm: Arm) -> None:
         """Train an arm to its end and keep its final sampler. The entry's lock is held."""
+        from harness.training.loop import let_go
+
         self._advance(arm, arm.steps)
-        client = self._states.pop(arm.name).client
-        self.entry(arm).finish(self.service.run(_save_sampler(client, self._print_text())))
+        entry, state = self.entry(arm), self._states.pop(arm.name)
+        entry.finish(self.service.run(_save_sampler(state.client, self._print_text())))
+        self.service.run(let_go(self.service.client(), entry, state))
 
     def _evaluate(self, entry: Entry, arm: Arm | None) -> None:
         """Evaluate one policy, trained first if need be. The evaluation's lock is held."""
         from harness.training.evaluate import evaluate
         from harness.training.prints import sampler_print
+        from harness.training.together import both
 
         base_model = path = None
         if arm is None:
@@ -278,8 +282,9 @@ class ArmKeeper:
 
         async def decode() -> list[Row]:
             sampler = await client.create_sampling_client_async(path, base_model)
-            noted["print"] = await sampler_print(sampler, text)
-            return await evaluate(sampler, prompter, spec, items, after_item)
+            evaluation = evaluate(sampler, prompter, spec, items, after_item)
+            rows, noted["print"] = await both(evaluation, sampler_print(sampler, text))
+            return rows
 
         rows = self.service.run(decode())
         live.items(rows)
@@ -351,8 +356,9 @@ async def _save_sampler(client: tinker.TrainingClient, text: Sequence[int]) -> d
     """The path of the final sampler, and the print of the weights that it must hold."""
     from harness.training.prints import learner_print
 
-    saved = await (await client.save_weights_for_sampler_async("final")).result_async()
-    return {"sampler_path": saved.path, "print": await learner_print(client, text)}
+    sent = await client.save_weights_for_sampler_async("final")
+    learned = await learner_print(client, text)
+    return {"sampler_path": (await sent.result_async()).path, "print": learned}
 
 
 def _updates(entry: Entry) -> int:

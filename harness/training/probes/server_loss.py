@@ -141,7 +141,7 @@ async def client_probe(
     data, value = await loss_batch(client, arm, rows, seed)
     before = np.concatenate([np.asarray(row) for row in value.logprobs_D_T])
     try:
-        done = await update(client, [data], arm, which, small_step(step_size))
+        done = await (await update(client, [data], arm, which, small_step(step_size))).answer()
     except (tinker.TinkerError, ValueError) as error:
         line = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return ClientProbe(client=which, value=value, move_T=[], refused=line)
@@ -177,7 +177,7 @@ async def norm_probe(
     for name, batch in batches.items():
         # without a clip: that of a negated advantage acts elsewhere
         plain = dataclasses.replace(arm, loss="importance_sampling", loss_config={})
-        done = await update(client, [batch], plain, "service", still())
+        done = await (await update(client, [batch], plain, "service", still())).answer()
         try:
             norms[name] = reported_norm(name, done.stepped.metrics or {})
         except RunError:
