@@ -9,12 +9,19 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 U = TypeVar("U")
 
+GRACE_SECONDS = 0.5
+"""After a failure others have this time to end by themselves."""
+
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """All results, in the order of `work`; the first failure cancels what is still under way."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         return list(await asyncio.gather(*tasks))
+    except Exception:
+        # what fails at the same moment would, cancelled, be reported by the SDK's loop in full
+        await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+        raise
     finally:
         for task in tasks:
             task.cancel()

@@ -1,51 +1,24 @@
 """A service that the user names: used as it is, or refused in one line. Keys are never shown."""
 
-import os
 import socket
-import subprocess
-import sys
 import time
-from dataclasses import dataclass
 
 import pytest
 import stored
 from mini import CARD, mini_scale, write_scale
-from sessions import assert_one_line, clean_environment, run, start
+from sessions import assert_one_line, run, start, started_engine
 
-from harness.embedded import MODEL_DIR, MODEL_NAME
+from harness.embedded import MODEL_NAME
 
 KEY = "tml-a-key-that-nobody-may-see"
 SERVED = ("-m", "preflight", "-k", "restoration")
 
 
-@dataclass(frozen=True)
-class Engine:
-    """An engine that somebody else started."""
-
-    url: str
-    process: subprocess.Popen[str]
-
-
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
     """An engine that asks for a key."""
-    folder = tmp_path_factory.mktemp("service")
-    command = [sys.executable, "-m", "harness.engine", "--base-model", str(MODEL_DIR)]
-    command += ["--model-name", MODEL_NAME, "--state", str(folder / "state")]
-    command += ["--api-key-env", "SERVICE_KEY", "--exit-with", str(os.getpid())]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            command,
-            env={**clean_environment(), "SERVICE_KEY": KEY},
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    with process:
-        url = process.stdout.readline().strip()
-        assert url.startswith("http://127.0.0.1:"), (folder / "log").read_text()
-        yield Engine(url, process)
-        process.terminate()
+    with started_engine(tmp_path_factory.mktemp("service"), KEY) as engine:
+        yield engine
 
 
 @pytest.fixture(scope="module")
