@@ -66,7 +66,7 @@ def probe(address: ServiceAddress, model: str, seconds: float = PROBE_SECONDS) -
     """Ask the service whether it is up, takes the key and serves the model.
 
     Raises:
-        ServiceUnreachable: no answer within `seconds`.
+        ServiceUnreachable: no answer within `seconds`, or that it is overloaded.
         ServiceRefused: the key was refused, or the model is not served.
     """
     headers, deadline = {"X-API-Key": address.api_key}, time.monotonic() + seconds
@@ -145,6 +145,11 @@ def _refuse(response: httpx.Response, address: ServiceAddress, what: str) -> Non
         raise ServiceRefused(
             f"service {address.base_url} answered {response.status_code} to {what}: "
             "the key is not accepted; check TINKER_API_KEY"
+        )
+    if response.status_code in (429, 502, 503, 504):
+        raise ServiceUnreachable(
+            f"service {address.base_url} answered {response.status_code} to {what}: it takes no "
+            "requests now; run again later"
         )
     if response.status_code >= 300:
         raise ServiceRefused(

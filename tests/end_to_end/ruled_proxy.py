@@ -56,7 +56,8 @@ class _Handler(BaseHTTPRequestHandler):
             content=body if told is None else told,
             headers={k: v for k, v in self.headers.items() if k.lower() in kept},
         )
-        self._send(answer.status_code, answer.content, answer.headers.get("content-type", ""))
+        media = answer.headers.get("content-type", "")
+        self._send(answer.status_code, server.change(path, media, answer.content), media)
 
     do_GET = do_POST = do_DELETE = do_PUT = _pass_on
 
@@ -83,13 +84,21 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def ruled(target: str, rule: Rule) -> Iterator[str]:
-    """The address of a proxy to `target` for as long as it is needed."""
+def ruled(
+    target: str,
+    rule: Rule,
+    change: Callable[[str, str, bytes], bytes] = lambda _path, _media, body: body,
+) -> Iterator[str]:
+    """The address of a proxy to `target` for as long as it is needed.
+
+    `change` may alter an answer of the service, given its path, media type and body.
+    """
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     server.block_on_close = False  # long polls end with their client
     server.handle_error = lambda *_arguments: None  # a client that has gone away is expected
-    server.rule, server.asked, server.lock = rule, Counter(), threading.Lock()
+    server.rule, server.change = rule, change
+    server.asked, server.lock = Counter(), threading.Lock()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     server.client = httpx.Client(base_url=target, timeout=60, trust_env=False, limits=limits)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)

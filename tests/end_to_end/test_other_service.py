@@ -1,12 +1,17 @@
 """A service that the user names: used as it is, or refused in one line. Keys are never shown."""
 
+import json
 import socket
 import time
 
+import numpy as np
 import pytest
 import stored
+from google.protobuf.message import DecodeError
 from mini import CARD, mini_scale, write_scale
+from ruled_proxy import ruled
 from sessions import assert_one_line, run, start, started_engine
+from tinker.proto import tinker_public_pb2 as pb
 
 from harness.embedded import MODEL_NAME
 
@@ -49,6 +54,58 @@ class TestServiceOfTheUser:
         assert_shows_no_key(session, KEY)
         session.end_of_processes()
         assert engine.process.poll() is None
+
+    def test_need_not_honour_seeds(self, mini, tmp_path):
+        """Sampling that can't be repeated fails no check: what was sampled is what is held."""
+
+        def unseeded(asked):
+            if asked.path != "asample":
+                return None
+            body = json.loads(asked.body)
+            body["sampling_params"]["seed"] = asked.before
+            return json.dumps(body).encode()
+
+        with started_engine(tmp_path / "service") as engine, ruled(engine.url, unseeded) as url:
+            session = run(
+                tmp_path / "session", scale=mini, runs=tmp_path / "runs",
+                environ={"TINKER_BASE_URL": url, "TINKER_API_KEY": KEY},
+            )  # fmt: skip
+
+        assert session.verdict["verdict"] in ("VALIDATED", "REFUTED", "INCONCLUSIVE"), session.tail
+
+    @pytest.mark.parametrize(
+        ("spoil", "said"),
+        [
+            (lambda row: row[:0], "finite log-probs, at least 1 token"),
+            (lambda row: row * np.float32("nan"), "finite log-probs, at least 1 token"),
+            (lambda row: row + np.float32(0.01), "differ"),
+        ],
+        ids=["missing", "nan", "off"],
+    )
+    def test_must_say_how_likely_its_samples_were(self, engine, mini, tmp_path, spoil, said):
+        """Log-probs that are missing, not finite or off by 0.01 nats end before any training."""
+
+        def spoiled(path, media, body):
+            if path != "retrieve_future" or "protobuf" not in media:
+                return body
+            found = pb.SampleResponse()
+            try:
+                found.ParseFromString(body)
+            except DecodeError:
+                return body
+            for each in found.sequences:
+                each.logprobs = spoil(np.frombuffer(each.logprobs, np.float32)).tobytes()
+            return found.SerializeToString()
+
+        with ruled(engine.url, lambda _: None, spoiled) as url:
+            session = run(
+                tmp_path / "session", "-m", "preflight", "-k", "capability",
+                scale=mini, runs=tmp_path / "runs",
+                environ={"TINKER_BASE_URL": url, "TINKER_API_KEY": KEY},
+            )  # fmt: skip
+
+        assert_one_line(session, said)
+        assert session.verdict["verdict"] == "INVALID"
 
 
 class TestRefusals:

@@ -101,6 +101,16 @@ def test_a_server_of_another_kind_is_refused(server, status):
     assert f"answered {status} to healthz; is it a Tinker" in refused(server, ServiceRefused)
 
 
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_service_that_takes_no_requests_now_is_not_called_another_kind(server, status):
+    """Overload and restarts pass: the line says to come back."""
+    server.script["get_server_capabilities"] = (status, {}, 0.0)
+
+    assert f"answered {status} to get_server_capabilities: it takes no requests now" in refused(
+        server, ServiceUnreachable
+    )
+
+
 @pytest.mark.parametrize(
     "body", [b"<html>hello</html>", {}, [], {"supported_models": None}, {"supported_models": [{}]}]
 )

@@ -16,7 +16,7 @@ from harness.cards.registration import LossClient
 from harness.checks.loss_clients import CLIENTS, ClientProbe, NormProbe, compared_arms
 from harness.checks.loss_values import LossValue
 from harness.checks.server_loss import LossEvidence, losses_of
-from harness.errors import RunError
+from harness.errors import RunError, ServiceRefused
 from harness.records import CUSTOM_LOSS
 from harness.tasks.task import Task
 from harness.training.fixed_text import forward, output_logprobs
@@ -67,7 +67,11 @@ async def collect(
     valued = await client()
     short = [row[: n + 1] for row, n in zip(rows, VALUE_LENGTHS, strict=True)]
     seed = experiment.registration.training.data_order_seed
-    values = [await loss_value(valued, arm, short, seed) for arm in one_arm_per_loss(experiment)]
+    values = [
+        value
+        for arm in one_arm_per_loss(experiment)
+        if (value := await loss_value(valued, arm, short, seed, experiment)) is not None
+    ]
 
     longer = (rows[0] * (2 * TARGETS))[: 2 * TARGETS + 1]
     watched = longer[: TARGETS + 1]
@@ -113,12 +117,32 @@ def one_arm_per_loss(experiment: Experiment) -> list[Arm]:
 
 
 async def loss_value(
-    client: tinker.TrainingClient, arm: Arm, rows: Sequence[Sequence[int]], seed: int
-) -> LossValue:
-    """One forward_backward, with behaviour log-probs well away from the learner's."""
+    client: tinker.TrainingClient,
+    arm: Arm,
+    rows: Sequence[Sequence[int]],
+    seed: int,
+    experiment: Experiment,
+) -> LossValue | None:
+    """One forward_backward, with behaviour log-probs well away from the learner's.
+
+    None if the service refuses a loss that is probed by either client as well.
+
+    Raises:
+        ServiceRefused: it refuses another loss.
+    """
+    import tinker
+
     data, value = await loss_batch(client, arm, rows, seed)
     sent = await client.forward_backward_async(data, arm.loss, value.config or None)
-    result = await sent.result_async()
+    try:
+        result = await sent.result_async()
+    except (tinker.BadRequestError, tinker.RequestFailedError) as error:
+        if arm.loss in (compared.loss for compared in compared_arms(experiment)):
+            return None
+        raise ServiceRefused(
+            f"arm {arm.name}: the service refuses the loss {arm.loss} "
+            f"({' '.join(str(error).split())[:200]}); use a service that has it"
+        ) from error
     return value.model_copy(
         update={
             "logprobs_D_T": [row.tolist() for row in output_logprobs(result)],
