@@ -27,7 +27,7 @@ from harness.records import Checkpoint, Row, StepFigures, StepRecord
 from harness.store import Entry, RunStore, produce_all
 from harness.tasks.task import Task
 from harness.training.identity import arm_parts, base_parts, evaluation_parts
-from harness.training.step_metrics import training_note
+from harness.training.step_metrics import gap_note, training_note
 
 if TYPE_CHECKING:
     import tinker
@@ -102,12 +102,17 @@ class ArmKeeper:
         return self._pilot
 
     def pilot_notes(self) -> tuple[str, ...]:
-        """B_eff of uniform and kernel baselines; how stale lagged arms were, the ramp apart."""
+        """B_eff of uniform and kernel baselines; how stale lagged arms were, the ramp apart.
+
+        Without lag, how far sampler and learner are apart.
+        """
         steps = self.experiment.registration.training.pilot_steps
         notes = []
         if self.experiment.lagged:
             evidence = self.pilot_evidence()
             notes += [line for arm in self.experiment.look(1) for line in ramp_lines(arm, evidence)]
+        else:  # lagged experiments have gates on it
+            notes += [gap_note(name, records) for name, records in self.pilot_evidence().items()]
         for arm in self.experiment.look(1):
             if arm.estimator != "gs1":
                 continue

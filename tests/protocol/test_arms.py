@@ -289,9 +289,11 @@ def test_b_eff_of_the_kernel_is_noted_on_the_pilots_rollouts(fakes):
     keeper = fakes.keeper()
     keeper.pilot()
 
-    (note,) = keeper.pilot_notes()
+    *gaps, note = keeper.pilot_notes()
 
     assert f"B_eff (ours, diagnostic) of {GS1} on {PILOT} pilot steps" in note
+    assert [gap.partition(":")[0] for gap in gaps] == [GRPO, GS1]
+    assert all("log-probs of sampler and learner" in gap for gap in gaps)
 
 
 def test_a_full_store_is_told_and_the_arm_can_go_on(fakes, monkeypatch):
