@@ -177,6 +177,37 @@ def test_what_a_resumed_arm_needs_and_is_gone_is_never_replaced(context, service
         assert f"delete {context(4).entry.folder} and run again" in str(caught.value)
 
 
+@pytest.mark.parametrize("client", ["service", "custom"])
+@pytest.mark.parametrize("lag", [0, 4])
+def test_a_snapshot_is_asked_for_behind_its_update_and_before_its_answer(
+    context, service, lag, client
+):
+    """It holds the updated weights, and costs no wait of its own."""
+    train(context(lag, other=4 if lag == 0 else None, client=client), steps=1)
+    calls = [call[0] for call in service.calls]
+    saved = [call[1] for call in service.named("save_sampler")]
+
+    first, second = (at for at, call in enumerate(calls) if call == "save_sampler")
+    assert saved == [0, 1]
+    assert first < calls.index("optim_step") < second < calls.index("await optim_step")
+
+
+def test_a_snapshot_that_fails_ends_the_next_step(context, service, monkeypatch):
+    """Nobody waits for it in its own step, but no step goes on without it."""
+    lagged, failing = context(4), service.create_sampling_client_async
+
+    async def create(path, *more):
+        if path.endswith("version-000001"):
+            raise tinker.TinkerError("no room")
+        return await failing(path, *more)
+
+    monkeypatch.setattr(service, "create_sampling_client_async", create)
+
+    with pytest.raises(tinker.TinkerError, match="no room"):
+        train(lagged)
+    assert lagged.entry.steps() == [0]
+
+
 def test_the_gradient_probe_leaves_the_arm_alone(context):
     """With and without it an arm samples, grades and updates the same."""
     plain, probed = (
