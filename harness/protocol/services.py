@@ -15,7 +15,13 @@ from harness.errors import HarnessError, ServiceError, ServiceUnreachable
 from harness.tasks.task import Task
 from harness.training.embedded_service import HearingLoop, start_or_join, watched
 from harness.training.identity import service_identity
-from harness.training.service import ServiceAddress, connect, probe, remote_address
+from harness.training.service import (
+    ServiceAddress,
+    connect,
+    error_status,
+    probe,
+    remote_address,
+)
 
 if TYPE_CHECKING:
     import tinker
@@ -149,15 +155,10 @@ def _of_the_sdk(error: Exception) -> bool:
 
 def _advice(error: Exception) -> str:
     """What helps, by the status that the service answered with."""
-    # of a result that can't be fetched the SDK tells by a ValueError
-    statuses = [getattr(each, "status_code", None) for each in (error, error.__cause__)]
-    for status, advice in ADVICE.items():
-        if status in statuses:
-            return advice
-    return "look at the service's log"
+    return ADVICE.get(error_status(error), "look at the service's log")
 
 
-ADVICE = {
+ADVICE: dict[int | None, str] = {
     401: "check TINKER_API_KEY",
     402: "the account has no credit left: top it up",
     403: "check what TINKER_API_KEY may do",

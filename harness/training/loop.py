@@ -22,7 +22,8 @@ from harness.training.metrics import metrics_of
 from harness.training.prints import take_prints
 from harness.training.prompts import AnyPrompter
 from harness.training.rollouts import SampledGroup, sample_step
-from harness.training.snapshots import KEPT_SECONDS, Snapshots, delete_saved, means_gone
+from harness.training.service import says_no
+from harness.training.snapshots import KEPT_SECONDS, Snapshots, delete_saved
 from harness.training.step_records import group_records, learner_logprobs
 from harness.training.streams import arm_order
 from harness.training.together import both
@@ -198,15 +199,13 @@ async def restored(
         ServiceError: the service has one of them no longer. An older snapshot can't be made again,
             and a newer one in its place would be another lag: the arm has to start over.
     """
-    import tinker
-
     create = context.service.create_training_client_from_state_with_optimizer_async
     text = context.prompter.text(context.train[0])
     try:
         await snapshots.restore(checkpoint["snapshots"], text)
         return await create(checkpoint["state_path"])
-    except (tinker.APIStatusError, tinker.RequestFailedError) as error:
-        if not means_gone(error):
+    except Exception as error:
+        if not says_no(error):
             raise
         raise ServiceError(
             f"arm {context.arm.name}: what its checkpoint after {checkpoint['version']} updates "

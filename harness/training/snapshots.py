@@ -28,15 +28,6 @@ def sampled_version(step: int, lag: int) -> int:
     return max(0, step - lag)
 
 
-def means_gone(error: tinker.APIStatusError | tinker.RequestFailedError) -> bool:
-    """Whether a service says by this error that it has not what a path names."""
-    import tinker
-
-    if isinstance(error, tinker.RequestFailedError):
-        return error.category == tinker.types.RequestErrorCategory.User
-    return error.status_code in (400, 404, 410)
-
-
 class Snapshots:
     """The sampler snapshots that an arm still needs.
 

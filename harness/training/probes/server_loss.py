@@ -23,6 +23,7 @@ from harness.training.fixed_text import forward, output_logprobs
 from harness.training.gradient_probe import reported_norm, still
 from harness.training.probes.arms import loss_datum
 from harness.training.prompts import AnyPrompter
+from harness.training.service import says_no
 from harness.training.streams import stream_seed
 from harness.training.updates import update
 
@@ -130,13 +131,14 @@ async def loss_value(
     Raises:
         ServiceRefused: it refuses another loss.
     """
-    import tinker
 
     data, value = await loss_batch(client, arm, rows, seed)
     sent = await client.forward_backward_async(data, arm.loss, value.config or None)
     try:
         result = await sent.result_async()
-    except (tinker.BadRequestError, tinker.RequestFailedError) as error:
+    except Exception as error:
+        if not says_no(error):
+            raise
         if arm.loss in (compared.loss for compared in compared_arms(experiment)):
             return None
         raise ServiceRefused(
@@ -160,13 +162,14 @@ async def client_probe(
     step_size: float,
 ) -> ClientProbe:
     """The arm's loss by the service or by this client, and one step along its gradient."""
-    import tinker
 
     data, value = await loss_batch(client, arm, rows, seed)
     before = np.concatenate([np.asarray(row) for row in value.logprobs_D_T])
     try:
         done = await (await update(client, [data], arm, which, small_step(step_size))).answer()
-    except (tinker.TinkerError, ValueError) as error:
+    except Exception as error:
+        if not says_no(error):  # evidence is kept, and a failure that passes is none
+            raise
         line = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return ClientProbe(client=which, value=value, move_T=[], refused=line)
     after = np.concatenate(await forward(client, rows))
