@@ -119,12 +119,10 @@ def billed(asked: Asked) -> Answer | None:
     [
         (from_then_on("optim_step", 3, Answer(401, {"detail": f"bad key {KEY}"})), "check TINKER"),
         (from_then_on("asample", 12, Answer(401, {"detail": f"bad {KEY}"})), "check TINKER"),
-        (from_then_on("retrieve_future", 30, Answer(401, {"detail": KEY})), "check TINKER_API_KEY"),
         (billed, QUIET),
         (from_then_on("retrieve_future", 30, Answer(404, {"detail": "no session"})), "no session"),
         (from_then_on("retrieve_future", 30, Answer(410, {"detail": "gone"})), "Promise expired"),
         (from_then_on("forward_backward", 5, Answer(404, {"detail": "no such model"})), "no such"),
-        (from_then_on("forward_backward", 5, Answer(200, b"<html>hello</html>")), "service's log"),
         (from_then_on("retrieve_future", 30, Answer(200, b"<html>hello</html>")), "service's log"),
         (
             from_then_on("retrieve_future", 30, Answer(200, {"error": "OOM"})),
@@ -132,7 +130,7 @@ def billed(asked: Asked) -> Answer | None:
         ),
     ],
     ids=[
-        "key-step", "key-sample", "key-poll", "quota", "session", "promise", "model", "html",
+        "key-step", "key-sample", "quota", "session", "promise", "model",
         "html-poll", "failed",
     ],
 )  # fmt: skip
