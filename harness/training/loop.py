@@ -233,14 +233,14 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
     estimate, batch = estimated(context, step, prompts, groups)
     probed = await probe_gradient(context, state, batch.data_D)
     unsent = await forward(state.client, batch.dropped_rows())
-    sent = None
+    updating = None
     if batch.trained:
-        sent = await update(
+        updating = await update(
             state.client, [batch.trained], context.arm, context.loss_client, adam_params(context)
         )
     state.version += 1
     state.save_snapshot()
-    done = None if sent is None else await sent.answer()
+    done = None if updating is None else await updating.answer()
     trained = time.perf_counter()
     if not context.arm.lag:  # else the next step samples from an older one
         await state.saved()
