@@ -5,7 +5,7 @@ import pytest
 import tinker
 from service_doubles import GRPO, GS1, ScriptedSampler, sequence
 
-from harness.errors import DataError, RunError
+from harness.errors import RunError
 from harness.training.rollouts import sample_step, training_sampling
 
 
@@ -211,17 +211,3 @@ def test_the_first_failure_ends_what_is_under_way(renderer, words, small):
         assert ended == ["failed", "cancelled", "cancelled"]
 
     asyncio.run(run())
-
-
-def test_a_tokenizer_that_cannot_be_fetched_is_told_in_one_line(small, words, monkeypatch):
-    """What the hub's library says takes many lines; this one says what to do."""
-    from harness.training.prompts import prompter
-
-    def fetch(name):
-        raise OSError(f"We couldn't connect to the hub\n\nto load {name}.")
-
-    monkeypatch.setattr("tinker_cookbook.tokenizer_utils.get_tokenizer", fetch)
-
-    with pytest.raises(DataError, match=r"tokenizer of a/model can't be loaded .*HF_HOME") as told:
-        prompter("a/model", small, words)
-    assert "\n" not in str(told.value)
