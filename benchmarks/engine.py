@@ -42,7 +42,7 @@ from benchmarks import bare
 from benchmarks.serving import engine_arguments, serving
 from harness.engine.base_model import read_config, read_weights
 
-ROWS, WIDTH, NEW, RANK = 64, 80, 128, 32
+ROWS, WIDTH, NEW, LONG, RANK = 64, 80, 128, 256, 32
 KEY = "tml-local"
 Answered = tinker.APIFuture[types.SampleResponse]
 ADAM = types.AdamParams(learning_rate=1e-5)
@@ -76,12 +76,14 @@ def main() -> None:
 
 @contextmanager
 def endless(model: Path) -> Iterator[Path]:
-    """A copy of a model that knows no token at which a sequence ends."""
+    """A copy of a model that knows no token at which a sequence ends, and has room for LONG."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "served" / model.name
         shutil.copytree(model, folder, ignore=shutil.ignore_patterns("generation_config.json"))
         config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": None}))
+        room = max(config["max_position_embeddings"], WIDTH + LONG)
+        changes = {"eos_token_id": None, "max_position_embeddings": room}
+        (folder / "config.json").write_text(json.dumps({**config, **changes}))
         yield folder
 
 
@@ -175,6 +177,10 @@ class Contest:
             "bare, in parts": lambda: self.bare(bare.decode_in_parts, prompts),
             "1 x 64": self.one_request,
             "64 x 1": lambda: self.single_requests(self.samplers[0], [self.prompts[0]] * ROWS),
+            "1 x 64, long": lambda: self.one_request(LONG),
+            "64 x 1, long": lambda: self.single_requests(
+                self.samplers[0], [self.prompts[0]] * ROWS, LONG
+            ),
             "64 prompts": lambda: self.single_requests(self.samplers[0], list(self.prompts)),
             "client": lambda: self.single_requests(self.instant, [self.prompts[0]] * ROWS),
             "1 x 64, HTTP": lambda: self.http.seconds(1, ROWS),
@@ -208,14 +214,17 @@ class Contest:
         """A bare decoding loop."""
         return _timed(lambda: loop(self.config, self.weights, prompts, NEW))
 
-    def one_request(self) -> float:
+    def one_request(self, new: int = NEW) -> float:
         """64 samples of one prompt in one request."""
-        return _answered(ROWS, lambda: [_ask(self.samplers[0], self.prompts[0], ROWS, 1)])
+        sampler, prompt = self.samplers[0], self.prompts[0]
+        return _answered(ROWS, lambda: [_ask(sampler, prompt, ROWS, 1, new)], new)
 
-    def single_requests(self, sampler: tinker.SamplingClient, prompts: list[np.ndarray]) -> float:
+    def single_requests(
+        self, sampler: tinker.SamplingClient, prompts: list[np.ndarray], new: int = NEW
+    ) -> float:
         """One request a prompt, all at once."""
         return _answered(
-            len(prompts), lambda: [_ask(sampler, p, 1, i) for i, p in enumerate(prompts)]
+            len(prompts), lambda: [_ask(sampler, p, 1, i, new) for i, p in enumerate(prompts)], new
         )
 
     def clients(self, count: int) -> float:
@@ -272,6 +281,7 @@ def table(rounds: dict[str, Spent], first_token: float) -> str:
     busy = 1e3 * np.median(rounds["client"].processor)
     lone = 1e3 * np.median(rounds["lone request"].seconds)
     bare_row, to_bare, http = "bare decode", "to bare decoding", "64 x 1, HTTP"
+    long = "64 x 1, long"
     alone = "the SDK alone, 64 requests answered at once"
     return "\n".join(
         [
@@ -287,6 +297,7 @@ def table(rounds: dict[str, Spent], first_token: float) -> str:
                 )
             ),
             row("64 requests, time to that of 1 for 64", "64 x 1", "64 x 1", "1 x 64", "<= 1.25"),
+            row(f"the same with {LONG} tokens each", long, long, "1 x 64, long", "", ROWS * LONG),
             row("both by a bare HTTP client", http, http, "1 x 64, HTTP", "<= 1.25"),
             row("two clients, to one", "two clients", "one client", "two clients", ">= 0.9", both),
             f"| bare LoRA step | {rate('bare step', trained)} | | | |",
@@ -305,12 +316,12 @@ def _ask(
     return sampler.sample(types.ModelInput.from_ints(prompt.tolist()), samples, params)
 
 
-def _answered(rows: int, ask: Callable[[], Sequence[Answered]]) -> float:
-    """Seconds until all requests are answered, with `NEW` tokens in each of `rows` sequences."""
+def _answered(rows: int, ask: Callable[[], Sequence[Answered]], new: int = NEW) -> float:
+    """Seconds until all requests are answered, with `new` tokens in each of `rows` sequences."""
     began = time.perf_counter()
     answers = [future.result() for future in ask()]
     spent = time.perf_counter() - began
-    assert sum(len(s.tokens) for a in answers for s in a.sequences) == rows * NEW
+    assert sum(len(s.tokens) for a in answers for s in a.sequences) == rows * new
     return spent
 
 

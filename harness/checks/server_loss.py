@@ -41,7 +41,11 @@ class LossEvidence(Evidence):
 def check(evidence: LossEvidence, experiment: Experiment) -> Finding:
     """Whether the service sums: holds, fails, or can't be verified."""
     ratios = move_ratios(evidence.moves_T)
-    value_failures, value_unknown = value_lines(evidence.values, losses_of(experiment))
+    # of a loss that the service refuses the clients have more to say
+    refused = [probe.value.loss for probe in evidence.clients if probe.refused is not None]
+    valued = [value.loss for value in evidence.values]
+    losses = [x for x in losses_of(experiment) if x in valued or x not in refused]
+    value_failures, value_unknown = value_lines(evidence.values, losses)
     move_failures, move_unknown = move_lines(evidence.moves_T, ratios)
     settled = settle(experiment, "server_loss", "unverifiable", [*value_unknown, *move_unknown])
     client_problems, client_notes = client_lines(experiment, evidence.clients)

@@ -33,6 +33,7 @@ class Rope:
             if length > len(self.cos_T_K):
                 self.cos_T_K, self.sin_T_K = self._tables(max(length, 2 * len(self.cos_T_K)))
 
+    @torch.inference_mode(mode=False)  # rows may grow while sampling, and then be trained on
     def _tables(self, length: int) -> tuple[Tensor, Tensor]:
         angles = torch.arange(length, dtype=torch.float32)[:, None] * self._inverse[None, :]
         sin = angles.sin()

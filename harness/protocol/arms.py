@@ -27,7 +27,7 @@ from harness.records import Checkpoint, Row, StepFigures, StepRecord
 from harness.store import Entry, RunStore, produce_all
 from harness.tasks.task import Task
 from harness.training.identity import arm_parts, base_parts, evaluation_parts
-from harness.training.step_metrics import training_note
+from harness.training.step_metrics import gap_note, training_note
 
 if TYPE_CHECKING:
     import tinker
@@ -102,12 +102,17 @@ class ArmKeeper:
         return self._pilot
 
     def pilot_notes(self) -> tuple[str, ...]:
-        """B_eff of uniform and kernel baselines; how stale lagged arms were, the ramp apart."""
+        """B_eff of uniform and kernel baselines; how stale lagged arms were, the ramp apart.
+
+        Without lag, how far sampler and learner are apart.
+        """
         steps = self.experiment.registration.training.pilot_steps
         notes = []
         if self.experiment.lagged:
             evidence = self.pilot_evidence()
             notes += [line for arm in self.experiment.look(1) for line in ramp_lines(arm, evidence)]
+        else:  # lagged experiments have gates on it
+            notes += [gap_note(name, records) for name, records in self.pilot_evidence().items()]
         for arm in self.experiment.look(1):
             if arm.estimator != "gs1":
                 continue
@@ -238,14 +243,18 @@ class ArmKeeper:
 
     def _finish(self, arm: Arm) -> None:
         """Train an arm to its end and keep its final sampler. The entry's lock is held."""
+        from harness.training.loop import let_go
+
         self._advance(arm, arm.steps)
-        client = self._states.pop(arm.name).client
-        self.entry(arm).finish(self.service.run(_save_sampler(client, self._print_text())))
+        entry, state = self.entry(arm), self._states.pop(arm.name)
+        entry.finish(self.service.run(_save_sampler(state.client, self._print_text())))
+        self.service.run(let_go(self.service.client(), entry, state))
 
     def _evaluate(self, entry: Entry, arm: Arm | None) -> None:
         """Evaluate one policy, trained first if need be. The evaluation's lock is held."""
         from harness.training.evaluate import evaluate
         from harness.training.prints import sampler_print
+        from harness.training.together import both
 
         base_model = path = None
         if arm is None:
@@ -278,8 +287,9 @@ class ArmKeeper:
 
         async def decode() -> list[Row]:
             sampler = await client.create_sampling_client_async(path, base_model)
-            noted["print"] = await sampler_print(sampler, text)
-            return await evaluate(sampler, prompter, spec, items, after_item)
+            evaluation = evaluate(sampler, prompter, spec, items, after_item)
+            rows, noted["print"] = await both(evaluation, sampler_print(sampler, text))
+            return rows
 
         rows = self.service.run(decode())
         live.items(rows)
@@ -351,8 +361,9 @@ async def _save_sampler(client: tinker.TrainingClient, text: Sequence[int]) -> d
     """The path of the final sampler, and the print of the weights that it must hold."""
     from harness.training.prints import learner_print
 
-    saved = await (await client.save_weights_for_sampler_async("final")).result_async()
-    return {"sampler_path": saved.path, "print": await learner_print(client, text)}
+    sent = await client.save_weights_for_sampler_async("final")
+    learned = await learner_print(client, text)
+    return {"sampler_path": (await sent.result_async()).path, "print": learned}
 
 
 def _updates(entry: Entry) -> int:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import traceback
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.cards import Experiment
-from harness.errors import ServiceError, ServiceUnreachable
+from harness.errors import HarnessError, ServiceError, ServiceUnreachable
 from harness.tasks.task import Task
-from harness.training.embedded_service import start_or_join, watched
+from harness.training.embedded_service import HearingLoop, start_or_join, watched
 from harness.training.identity import service_identity
-from harness.training.service import ServiceAddress, connect, probe, remote_address
+from harness.training.service import (
+    ServiceAddress,
+    connect,
+    error_status,
+    probe,
+    remote_address,
+)
 
 if TYPE_CHECKING:
     import tinker
@@ -39,7 +46,7 @@ class Service:
         self._address: ServiceAddress | None = None
         self._client: tinker.ServiceClient | None = None
         self._prompter: AnyPrompter | None = None
-        self._runner = asyncio.Runner()
+        self._runner = asyncio.Runner(loop_factory=HearingLoop)
 
     @property
     def embedded(self) -> bool:
@@ -81,6 +88,7 @@ class Service:
 
         Raises:
             ServiceDied: the embedded engine is gone.
+            ServiceUnreachable: a remote service has answered nothing for hours.
             ServiceError: the SDK gave up on a request.
         """
         assert self._address is not None, "ask for the client first"
@@ -121,14 +129,39 @@ def engine_folder(model: str) -> str:
 
 @contextmanager
 def _in_one_line(address: ServiceAddress) -> Iterator[None]:
-    """Turn what the SDK raises into the harness's own error."""
-    import tinker
-
+    """Turn what goes wrong in the SDK into the harness's own error."""
     try:
         yield
-    except tinker.TinkerError as error:
-        reason = " ".join(str(error).split())
+    except Exception as error:
+        if isinstance(error, HarnessError) or not _of_the_sdk(error):
+            raise
+        # a service may quote the key that it refuses
+        reason = " ".join(str(error).split()).replace(address.api_key, "the key")
         raise ServiceError(
-            f"service {address.base_url}: {type(error).__name__}: {reason}; look at the service's "
-            "log, then run again: the run resumes at the last checkpoint"
+            f"service {address.base_url}: {type(error).__name__}: {reason}; {_advice(error)}, then "
+            "run again: the run resumes at the last checkpoint"
         ) from error
+
+
+def _of_the_sdk(error: Exception) -> bool:
+    """Whether the SDK raised it: it has errors of its own, and raises ValueError and others too."""
+    import tinker
+
+    frames = traceback.walk_tb(error.__traceback__)
+    rooms = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames]
+    ours = [room for room in rooms if room in ("harness", "tinker")]
+    return isinstance(error, tinker.TinkerError) or ours[-1:] == ["tinker"]
+
+
+def _advice(error: Exception) -> str:
+    """What helps, by the status that the service answered with."""
+    return ADVICE.get(error_status(error), "look at the service's log")
+
+
+ADVICE: dict[int | None, str] = {
+    401: "check TINKER_API_KEY",
+    402: "the account has no credit left: top it up",
+    403: "check what TINKER_API_KEY may do",
+    429: "it has more requests than it takes: wait",
+}
+"""What helps beside running again, by HTTP status."""

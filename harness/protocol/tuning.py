@@ -171,7 +171,7 @@ class Tuner:
 
     def _try(self, entry: Entry, arm: Arm, rate: float) -> None:
         """Train one trial from the start and score it. The entry's lock is held."""
-        from harness.training.loop import train_until
+        from harness.training.loop import let_go, train_until
 
         clock, name = Clock(entry), f"{arm.name} at {rate:.3g}"
         live = LiveLine(self.store.root, self.experiment, name, "tuning", self._spec.steps)
@@ -189,6 +189,7 @@ class Tuner:
         scores = item_scores(rows, self.task.headline)
         accuracy = sum(scores.values()) / len(scores)
         entry.finish({"accuracy": accuracy, "learning_rate": rate})
+        self.service.run(let_go(context.service, entry, state))
 
     def _predicted_seconds(self) -> float:
         """The first grid's time, from one throw-away step of each arm and a few scored items.
@@ -208,7 +209,7 @@ class Tuner:
         return seconds
 
     def _measure(self) -> float:
-        from harness.training.loop import open_arm, run_step
+        from harness.training.loop import let_go, open_arm, run_step
         from harness.training.probes.arms import throw_away_arms
 
         client, prompter = self.service.client(), self.service.prompter(self.task)
@@ -225,6 +226,7 @@ class Tuner:
                 self._score(contexts[arm.name], sampler, items)
                 scored = (time.perf_counter() - stepped) / len(items) * self._spec.heldout
                 total += self._spec.steps * (stepped - started) + scored
+                self.service.run(let_go(client, contexts[arm.name].entry, state))
         return total * len(self._spec.learning_rates)
 
     def _score(

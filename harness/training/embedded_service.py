@@ -14,9 +14,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from contextvars import Context
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 from urllib.parse import urlsplit
 
 import filelock
@@ -31,9 +32,11 @@ from harness.training.service import EMBEDDED_KEY, ServiceAddress
 START_SECONDS = 180.0  # libraries may have to be read from a cold disk
 WATCH_SECONDS = 1.0
 ENDING_SECONDS = 2.0
+SILENT_SECONDS = 2 * 3600.0  # as long as the SDK waits for samples
 LEASES = "leases"
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 def start_or_join(
@@ -71,16 +74,31 @@ def answers(base_url: str) -> bool:
         return False
 
 
+class HearingLoop(asyncio.SelectorEventLoop):
+    """Remembers when it last heard of another thread: the SDK's, with an answer."""
+
+    heard = 0.0
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """As any loop does."""
+        self.heard = time.monotonic()
+        return super().call_soon_threadsafe(callback, *args, context=context)
+
+
 async def watched(work: Awaitable[T], address: ServiceAddress, folder: Path) -> T:
-    """Do `work`, and stop as soon as the embedded engine is gone.
+    """Do `work`, and stop as soon as the embedded engine is gone, or a remote one is for too long.
 
     The SDK would go on retrying a dead port for minutes. A remote service is left to the SDK, whose
-    retries are meant for it.
+    retries are meant for it; but it asks for ever for the answer to a training request.
 
     Raises:
         ServiceDied: the engine stopped listening while `work` was under way.
+        ServiceUnreachable: for SILENT_SECONDS a remote service has answered nothing. That is told
+            on a `HearingLoop` only.
     """
-    task = asyncio.ensure_future(work)
+    task, loop, began = asyncio.ensure_future(work), asyncio.get_running_loop(), time.monotonic()
     try:
         while True:
             done, _ = await asyncio.wait({task}, timeout=WATCH_SECONDS)
@@ -93,6 +111,14 @@ async def watched(work: Awaitable[T], address: ServiceAddress, folder: Path) -> 
                     f"the embedded engine at {address.base_url} stopped; run again, the run "
                     f"resumes at the last checkpoint (its log: {folder / 'engine.log'})"
                 )
+            if address.kind == "remote" and isinstance(loop, HearingLoop):
+                silent = time.monotonic() - max(loop.heard, began)
+                if silent > SILENT_SECONDS:
+                    raise ServiceUnreachable(
+                        f"service {address.base_url}: no request was answered for {silent:.0f} s; "
+                        "see whether it is up, then run again: the run resumes at the last "
+                        "checkpoint"
+                    )
     finally:
         task.cancel()
 

@@ -43,10 +43,11 @@ async def gradient_cosine(
     Raises:
         RunError: the service reports no norm, or norms that no two gradients have.
     """
-    norms = []
-    for batches in ([batch], [fresh], [batch, fresh]):
-        done = await update(client, batches, arm, loss_client, still())
-        norms.append(reported_norm(where, done.stepped.metrics or {}))
+    sent = [
+        await update(client, batches, arm, loss_client, still())
+        for batches in ([batch], [fresh], [batch, fresh])
+    ]
+    norms = [reported_norm(where, (await each.answer()).stepped.metrics or {}) for each in sent]
     return cosine_metrics(where, *norms)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from harness.cards import Arm, Experiment, Registration
 from harness.cards.registration import LossClient
-from harness.errors import DataError
-from harness.records import Checkpoint, StepRecord
+from harness.errors import DataError, ServiceError
+from harness.records import Checkpoint, Prints, StepRecord
 from harness.store import Entry
 from harness.tasks.task import Item, Task
 from harness.training.datums import Batch, step_batch
@@ -21,9 +22,11 @@ from harness.training.metrics import metrics_of
 from harness.training.prints import take_prints
 from harness.training.prompts import AnyPrompter
 from harness.training.rollouts import SampledGroup, sample_step
-from harness.training.snapshots import Snapshots
+from harness.training.service import says_no
+from harness.training.snapshots import KEPT_SECONDS, Snapshots, delete_saved
 from harness.training.step_records import group_records, learner_logprobs
 from harness.training.streams import arm_order
+from harness.training.together import both
 from harness.training.updates import update
 
 if TYPE_CHECKING:
@@ -116,6 +119,19 @@ class ArmState:
     model: str
     probe: tinker.TrainingClient | None = None
     """The second client, on which gradients are measured."""
+    saving: asyncio.Task[None] | None = None
+    """The newest snapshot, on its way."""
+
+    def save_snapshot(self) -> None:
+        """Begin to save this version's snapshot, behind whatever the client has been sent."""
+        self.saving = asyncio.create_task(self.snapshots.save(self.client, self.version))
+        # whoever waits gets its error; where a step breaks first nobody does
+        self.saving.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def saved(self) -> None:
+        """Wait until the newest snapshot is there."""
+        if self.saving is not None:
+            await self.saving
 
 
 async def train_until(context: ArmContext, state: ArmState | None, steps: int) -> ArmState:
@@ -168,14 +184,34 @@ async def open_arm(context: ArmContext) -> ArmState:
         )
         version = 0
     else:
-        client = await context.service.create_training_client_from_state_with_optimizer_async(
-            checkpoint["state_path"]
-        )
-        await snapshots.restore(checkpoint["snapshots"])
+        client = await restored(context, checkpoint, snapshots)
         version = checkpoint["version"]
-    info = await client.get_info_async()
-    await snapshots.save(client, version)
+    _, info = await asyncio.gather(snapshots.save(client, version), client.get_info_async())
     return ArmState(client, snapshots, version, info.model_data.model_name or "")
+
+
+async def restored(
+    context: ArmContext, checkpoint: Checkpoint, snapshots: Snapshots
+) -> tinker.TrainingClient:
+    """The client of a checkpoint, and the snapshots that its next steps sample from.
+
+    Raises:
+        ServiceError: the service has one of them no longer. An older snapshot can't be made again,
+            and a newer one in its place would be another lag: the arm has to start over.
+    """
+    create = context.service.create_training_client_from_state_with_optimizer_async
+    text = context.prompter.text(context.train[0])
+    try:
+        await snapshots.restore(checkpoint["snapshots"], text)
+        return await create(checkpoint["state_path"])
+    except Exception as error:
+        if not says_no(error):
+            raise
+        raise ServiceError(
+            f"arm {context.arm.name}: what its checkpoint after {checkpoint['version']} updates "
+            f"needs is gone from the service ({' '.join(str(error).split())}); to start the arm "
+            f"over, delete {context.entry.folder} and run again"
+        ) from error
 
 
 async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
@@ -188,22 +224,26 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
     where = f"arm {context.arm.name}: step {step}"
     prompts = step_prompts(context, step)
     sampled_version, sampler = state.snapshots.sampler(step)
-    groups = await sample_step(sampler, context.prompter, context.arm, step, prompts)
-    text = context.prompter.text(context.train[0])
-    prints = await take_prints(where, sampler, state.client, text) if context.lagged else None
+    groups, (prints, _) = await both(
+        sample_step(sampler, context.prompter, context.arm, step, prompts),
+        both(printed(context, state, sampler), state.saved()),
+    )
     sampled = time.perf_counter()
 
     estimate, batch = estimated(context, step, prompts, groups)
     probed = await probe_gradient(context, state, batch.data_D)
     unsent = await forward(state.client, batch.dropped_rows())
-    done = None
+    updating = None
     if batch.trained:
-        done = await update(
+        updating = await update(
             state.client, [batch.trained], context.arm, context.loss_client, adam_params(context)
         )
     state.version += 1
+    state.save_snapshot()
+    done = None if updating is None else await updating.answer()
     trained = time.perf_counter()
-    await state.snapshots.save(state.client, state.version)
+    if not context.arm.lag:  # else the next step samples from an older one
+        await state.saved()
 
     learner_D_T = learner_logprobs(where, batch, done, unsent)
     records = group_records(context.prompter, groups, estimate, batch, learner_D_T)
@@ -226,6 +266,16 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
     if context.loss_client != "service":
         record["loss_client"] = context.loss_client
     return record
+
+
+async def printed(
+    context: ArmContext, state: ArmState, sampler: tinker.SamplingClient
+) -> Prints | None:
+    """What tells the weights of sampler and learner apart, where arms lag."""
+    if not context.lagged:
+        return None
+    where, text = f"arm {context.arm.name}: step {state.version}", context.prompter.text
+    return await take_prints(where, sampler, state.client, text(context.train[0]))
 
 
 def estimated(
@@ -256,26 +306,31 @@ async def probe_gradient(
     if probe is None or step % probe.every:
         return {}
     where = f"arm {context.arm.name}: step {step}, gradient probe"
-    saved = await (await state.client.save_state_async(f"probe-{step:06d}")).result_async()
-    if state.probe is None:
-        state.probe = await context.service.create_training_client_from_state_with_optimizer_async(
-            saved.path
-        )
-    else:
-        await (await state.probe.load_state_async(saved.path)).result_async()
     at = len(context.order) - (step // probe.every + 1) * probe.groups
     prompts = [(index, context.train[index]) for index in context.order[at : at + probe.groups]]
-    groups = await sample_step(
-        state.snapshots.client(step),
-        context.prompter,
-        fresh_arm(context.arm, probe.groups),
-        step,
-        prompts,
+    fresh, sampler = fresh_arm(context.arm, probe.groups), state.snapshots.client(step)
+    groups, (client, path) = await both(
+        sample_step(sampler, context.prompter, fresh, step, prompts), probe_client(context, state)
     )
-    _, fresh = estimated(context, step, prompts, groups)
-    return await gradient_cosine(
-        where, state.probe, context.arm, context.loss_client, data_D, fresh.data_D
+    _, batch = estimated(context, step, prompts, groups)
+    metrics, _ = await both(
+        gradient_cosine(where, client, context.arm, context.loss_client, data_D, batch.data_D),
+        delete_saved(context.service, [path]),
     )
+    return metrics
+
+
+async def probe_client(context: ArmContext, state: ArmState) -> tuple[tinker.TrainingClient, str]:
+    """The second client, at the learner's weights, and the path that they were taken from."""
+    sent = await state.client.save_state_async(f"probe-{state.version:06d}", KEPT_SECONDS)
+    path = (await sent.result_async()).path
+    if state.probe is None:
+        state.probe = await context.service.create_training_client_from_state_with_optimizer_async(
+            path
+        )
+    else:
+        await (await state.probe.load_state_async(path)).result_async()
+    return state.probe, path
 
 
 def step_prompts(context: ArmContext, step: int) -> list[tuple[int, Item]]:
@@ -300,15 +355,32 @@ def adam_params(context: ArmContext) -> tinker.AdamParams:
 
 
 async def save_checkpoint(context: ArmContext, state: ArmState) -> None:
-    """Save weights and optimizer on the service, then say so in the store: the path comes last."""
+    """Save weights and optimizer on the service, then say so in the store: the path comes last.
+
+    Then the checkpoint before it, and the snapshots that only that one needed, are deleted.
+    """
     known: Checkpoint | None = context.entry.read("checkpoint")
     if known is not None and known["version"] == state.version:
         return
-    saved = await (await state.client.save_state_async(f"{state.version:06d}")).result_async()
+    sent = await state.client.save_state_async(f"{state.version:06d}", KEPT_SECONDS)
+    saved = await sent.result_async()
+    await state.saved()
     checkpoint = Checkpoint(
-        version=state.version, state_path=saved.path, snapshots=state.snapshots.paths()
+        version=state.version,
+        state_path=saved.path,
+        snapshots=state.snapshots.paths(state.version),
     )
     context.entry.publish("checkpoint", checkpoint)
+    before = [] if known is None else [known["state_path"]]
+    await delete_saved(context.service, [*before, *state.snapshots.outdated(state.version)])
+
+
+async def let_go(service: tinker.ServiceClient, entry: Entry, state: ArmState) -> None:
+    """Delete what an arm has left on the service to be resumed from; it never will be."""
+    await state.saved()
+    checkpoint: Checkpoint | None = entry.read("checkpoint")
+    resumable = [] if checkpoint is None else [checkpoint["state_path"]]
+    await delete_saved(service, [*resumable, *state.snapshots.outdated(None)])
 
 
 def _refuse_too_few_prompts(context: ArmContext) -> None:

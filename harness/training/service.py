@@ -66,7 +66,7 @@ def probe(address: ServiceAddress, model: str, seconds: float = PROBE_SECONDS) -
     """Ask the service whether it is up, takes the key and serves the model.
 
     Raises:
-        ServiceUnreachable: no answer within `seconds`.
+        ServiceUnreachable: no answer within `seconds`, or that it is overloaded.
         ServiceRefused: the key was refused, or the model is not served.
     """
     headers, deadline = {"X-API-Key": address.api_key}, time.monotonic() + seconds
@@ -123,6 +123,27 @@ def leave_quietly(holder: InternalClientHolder) -> None:
     warnings.warn("the interpreter ends", stacklevel=1)
 
 
+def says_no(error: Exception) -> bool:
+    """Whether the SDK tells by this error that the service can't do what it was asked for.
+
+    A service that breaks, is overloaded or takes no more requests from this client says nothing of
+    what it could do.
+    """
+    import tinker
+
+    if isinstance(error, tinker.RequestFailedError):
+        return error.category != tinker.types.RequestErrorCategory.Server
+    status = error_status(error)
+    # without an answer the SDK itself refuses to send the request
+    return isinstance(error, ValueError) if status is None else status in (400, 404, 410, 422)
+
+
+def error_status(error: Exception) -> int | None:
+    """The HTTP status behind an error of the SDK, which raises ValueError from that of a result."""
+    statuses = [getattr(each, "status_code", None) for each in (error, error.__cause__)]
+    return next((status for status in statuses if status is not None), None)
+
+
 async def _stop(loop: asyncio.AbstractEventLoop) -> None:
     if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in tasks:
@@ -145,6 +166,11 @@ def _refuse(response: httpx.Response, address: ServiceAddress, what: str) -> Non
         raise ServiceRefused(
             f"service {address.base_url} answered {response.status_code} to {what}: "
             "the key is not accepted; check TINKER_API_KEY"
+        )
+    if response.status_code in (429, 502, 503, 504):
+        raise ServiceUnreachable(
+            f"service {address.base_url} answered {response.status_code} to {what}: it takes no "
+            "requests now; run again later"
         )
     if response.status_code >= 300:
         raise ServiceRefused(

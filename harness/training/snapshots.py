@@ -1,12 +1,26 @@
-"""Sampler snapshots by version: step t samples from the one saved after update max(0, t - lag)."""
+"""What an arm saves on the service, for as long as a step or a resumed run can need it.
+
+Step t samples from the snapshot saved after update max(0, t - lag). What is needed no more is
+deleted; what nobody comes back for expires by itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from harness.training.together import together
 
 if TYPE_CHECKING:
     import tinker
+
+KEPT_SECONDS = 30 * 24 * 3600
+"""After this time the service may drop what an interrupted arm has left there."""
+
+DELETE_SECONDS = 10.0
+"""Longest wait for a deletion: what is not deleted then expires."""
 
 
 def sampled_version(step: int, lag: int) -> int:
@@ -35,9 +49,9 @@ class Snapshots:
             return
         if self._named:
             name = f"version-{version:06d}"
-            saved = await (await client.save_weights_for_sampler_async(name)).result_async()
-            self._paths[version] = saved.path
-            self._clients[version] = await self._service.create_sampling_client_async(saved.path)
+            sent = await client.save_weights_for_sampler_async(name, KEPT_SECONDS)
+            self._paths[version] = path = (await sent.result_async()).path
+            self._clients[version] = await self._service.create_sampling_client_async(path)
         else:
             # the SDK's async form blocks the event loop
             self._clients[version] = await asyncio.to_thread(
@@ -53,19 +67,54 @@ class Snapshots:
         version = sampled_version(step, self._lag)
         for old in [known for known in self._clients if known < version]:
             del self._clients[old]
-            self._paths.pop(old, None)
         return version, self._clients[version]
 
     def client(self, version: int) -> tinker.SamplingClient:
         """The sampler of a version that is still needed."""
         return self._clients[version]
 
-    def paths(self) -> dict[str, str]:
-        """What a checkpoint has to remember: named snapshots by version."""
-        return {str(version): path for version, path in self._paths.items()}
+    def paths(self, version: int) -> dict[str, str]:
+        """The named snapshots that an arm needs after `version` updates, by their versions."""
+        oldest = sampled_version(version, self._lag)
+        return {str(kept): path for kept, path in self._paths.items() if kept >= oldest}
 
-    async def restore(self, paths: dict[str, str]) -> None:
-        """Take up the snapshots that a checkpoint remembers."""
-        for version, path in paths.items():
-            self._paths[int(version)] = path
-            self._clients[int(version)] = await self._service.create_sampling_client_async(path)
+    async def restore(self, paths: dict[str, str], text: Sequence[int]) -> None:
+        """Take up the snapshots that a checkpoint remembers; each reads `text`, to show itself.
+
+        Raises:
+            TinkerError: the service has not one of them.
+        """
+        import tinker
+
+        async def opened(version: int, path: str) -> None:
+            client = await self._service.create_sampling_client_async(path)
+            # a service may look for the weights only when it is asked for something
+            await client.compute_logprobs_async(tinker.ModelInput.from_ints(list(text[:2])))
+            self._paths[version], self._clients[version] = path, client
+
+        await together(opened(int(version), path) for version, path in paths.items())
+
+    def outdated(self, version: int | None) -> list[str]:
+        """Paths that an arm can't need after `version` updates, or has no need of at its end.
+
+        Each is told once: it is the caller's to delete.
+        """
+        needed = set() if version is None else {int(kept) for kept in self.paths(version)}
+        return [self._paths.pop(known) for known in sorted(self._paths.keys() - needed)]
+
+
+async def delete_saved(service: tinker.ServiceClient, paths: Sequence[str]) -> None:
+    """Delete what was saved on the service; what it does not delete in time is left to expire."""
+    if not paths:
+        return
+
+    async def delete(path: str) -> None:
+        # a service without deletion keeps what it likes: no reason to stop training
+        with contextlib.suppress(Exception):
+            await rest.delete_checkpoint_from_tinker_path_async(path)
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DELETE_SECONDS):
+            # making the client asks the service, and blocks
+            rest = await asyncio.to_thread(service.create_rest_client)
+            await asyncio.gather(*map(delete, paths))

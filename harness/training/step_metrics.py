@@ -78,6 +78,15 @@ def training_note(arm: str, records: Sequence[StepRecord]) -> str:
     )
 
 
+def gap_note(arm: str, records: Sequence[StepRecord]) -> str:
+    """How far the service's sampler is from its learner, where both have the same weights."""
+    gap = max(record["metrics"]["max_abs_logprob_gap"] for record in records)
+    return (
+        f"{arm}: log-probs of sampler and learner, at the same weights, differ by at most "
+        f"{gap:.2g} nats on the pilot's tokens"
+    )
+
+
 def _episodes(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
     names = figures[0] if figures else ()
     return {

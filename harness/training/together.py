@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+U = TypeVar("U")
+
+GRACE_SECONDS = 0.5
+"""After a failure others have this time to end by themselves."""
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -14,6 +18,16 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         return list(await asyncio.gather(*tasks))
+    except Exception:
+        # what fails at the same moment would, cancelled, be reported by the SDK's loop in full
+        await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+        raise
     finally:
         for task in tasks:
             task.cancel()
+
+
+async def both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Both results; the first failure cancels the other."""
+    work: list[Coroutine[Any, Any, object]] = [first, second]
+    return cast("tuple[T, U]", tuple(await together(work)))

@@ -24,33 +24,42 @@ class Update:
     metrics: dict[str, float]
 
 
+@dataclass(frozen=True)
+class Sent:
+    """An update whose requests have all been sent: what is sent next finds the updated weights."""
+
+    passes: list[tinker.APIFuture[tinker.ForwardBackwardOutput]]
+    step: tinker.APIFuture[tinker.OptimStepResponse]
+    losses: list[CustomLoss]
+
+    async def answer(self) -> Update:
+        """What came of it; of several batches the first is answered for."""
+        answers = [await each.result_async() for each in self.passes]
+        metrics = {CUSTOM_LOSS: self.losses[0].value} if self.losses else {}
+        return Update(answers[0], await self.step.result_async(), metrics)
+
+
 async def update(
     client: tinker.TrainingClient,
     batches: Sequence[list[tinker.Datum]],
     arm: Arm,
     loss_client: LossClient,
     adam: tinker.AdamParams,
-) -> Update:
-    """Accumulate the gradient of every batch, then step; the answer is that of the first batch.
+) -> Sent:
+    """Send the gradient of every batch, to be accumulated, and the step; no answer is awaited.
 
-    The service gets all requests before one is awaited. With the loss of this client each batch
-    takes a forward pass first, and the step follows when its gradient has been sent.
+    With the loss of this client each batch takes a forward pass first, whose answer the loss needs.
     """
-    if loss_client == "service":
-        passes = [
-            await client.forward_backward_async(data_D, arm.loss, dict(arm.loss_config) or None)
-            for data_D in batches
-        ]
-        step = await client.optim_step_async(adam)
-        answers = [await each.result_async() for each in passes]
-        return Update(answers[0], await step.result_async(), {})
-    losses, answers = [], []
+    passes, losses = [], list[CustomLoss]()
     for data_D in batches:
-        losses.append(CustomLoss(arm, data_D))
-        sent = await client.forward_backward_custom_async(losses[-1].targets(), losses[-1])
-        answers.append(await sent.result_async())
-    step = await client.optim_step_async(adam)
-    return Update(answers[0], await step.result_async(), {CUSTOM_LOSS: losses[0].value})
+        if loss_client == "service":
+            config = dict(arm.loss_config) or None
+            passes.append(await client.forward_backward_async(data_D, arm.loss, config))
+        else:
+            loss = CustomLoss(arm, data_D)
+            losses.append(loss)
+            passes.append(await client.forward_backward_custom_async(loss.targets(), loss))
+    return Sent(passes, await client.optim_step_async(adam), losses)
 
 
 class CustomLoss:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from mini import ROOT
+
+from harness.embedded import MODEL_DIR, MODEL_NAME
 
 HERE = Path(__file__).parent
 EXPERIMENT = "test_gs1.py"
@@ -213,6 +216,37 @@ def clean_environment() -> dict[str, str]:
         "NO_PROXY": "127.0.0.1,localhost",
         "COLUMNS": "200",
     }
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that somebody else started."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+
+@contextmanager
+def started_engine(folder: Path, key: str | None = None) -> Iterator[Engine]:
+    """An engine with its state and its log below `folder`; with a key it asks for that."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "harness.engine", "--base-model", str(MODEL_DIR)]
+    command += ["--model-name", MODEL_NAME, "--state", str(folder / "state")]
+    command += ["--exit-with", str(os.getpid())]
+    environ = clean_environment()
+    if key is not None:
+        command += ["--api-key-env", "SERVICE_KEY"]
+        environ["SERVICE_KEY"] = key
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            command, env=environ, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+    with process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert url.startswith("http://127.0.0.1:"), (folder / "log").read_text()
+        yield Engine(url, process)
+        process.terminate()
 
 
 def run(folder: Path, *arguments: str, **options: Any) -> Session:

@@ -1,51 +1,29 @@
 """A service that the user names: used as it is, or refused in one line. Keys are never shown."""
 
-import os
+import json
 import socket
-import subprocess
-import sys
 import time
-from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import stored
+from google.protobuf.message import DecodeError
 from mini import CARD, mini_scale, write_scale
-from sessions import assert_one_line, clean_environment, run, start
+from ruled_proxy import ruled
+from sessions import assert_one_line, run, start, started_engine
+from tinker.proto import tinker_public_pb2 as pb
 
-from harness.embedded import MODEL_DIR, MODEL_NAME
+from harness.embedded import MODEL_NAME
 
 KEY = "tml-a-key-that-nobody-may-see"
 SERVED = ("-m", "preflight", "-k", "restoration")
 
 
-@dataclass(frozen=True)
-class Engine:
-    """An engine that somebody else started."""
-
-    url: str
-    process: subprocess.Popen[str]
-
-
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
     """An engine that asks for a key."""
-    folder = tmp_path_factory.mktemp("service")
-    command = [sys.executable, "-m", "harness.engine", "--base-model", str(MODEL_DIR)]
-    command += ["--model-name", MODEL_NAME, "--state", str(folder / "state")]
-    command += ["--api-key-env", "SERVICE_KEY", "--exit-with", str(os.getpid())]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            command,
-            env={**clean_environment(), "SERVICE_KEY": KEY},
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    with process:
-        url = process.stdout.readline().strip()
-        assert url.startswith("http://127.0.0.1:"), (folder / "log").read_text()
-        yield Engine(url, process)
-        process.terminate()
+    with started_engine(tmp_path_factory.mktemp("service"), KEY) as engine:
+        yield engine
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +54,57 @@ class TestServiceOfTheUser:
         assert_shows_no_key(session, KEY)
         session.end_of_processes()
         assert engine.process.poll() is None
+
+    def test_need_not_honour_seeds(self, mini, tmp_path):
+        """Sampling that can't be repeated fails no check: what was sampled is what is held."""
+
+        def unseeded(asked):
+            if asked.path != "asample":
+                return None
+            body = json.loads(asked.body)
+            body["sampling_params"]["seed"] = asked.before
+            return json.dumps(body).encode()
+
+        with started_engine(tmp_path / "service") as engine, ruled(engine.url, unseeded) as url:
+            session = run(
+                tmp_path / "session", scale=mini, runs=tmp_path / "runs",
+                environ={"TINKER_BASE_URL": url, "TINKER_API_KEY": KEY},
+            )  # fmt: skip
+
+        assert session.verdict["verdict"] in ("VALIDATED", "REFUTED", "INCONCLUSIVE"), session.tail
+
+    @pytest.mark.parametrize(
+        ("spoil", "said"),
+        [
+            (lambda row: row[:0], "finite log-probs, at least 1 token"),
+            (lambda row: row * np.float32("nan"), "finite log-probs, at least 1 token"),
+        ],
+        ids=["missing", "nan"],
+    )
+    def test_must_say_how_likely_its_samples_were(self, engine, mini, tmp_path, spoil, said):
+        """Log-probs that are missing or not finite end before any training."""
+
+        def spoiled(path, media, body):
+            if path != "retrieve_future" or "protobuf" not in media:
+                return body
+            found = pb.SampleResponse()
+            try:
+                found.ParseFromString(body)
+            except DecodeError:
+                return body
+            for each in found.sequences:
+                each.logprobs = spoil(np.frombuffer(each.logprobs, np.float32)).tobytes()
+            return found.SerializeToString()
+
+        with ruled(engine.url, lambda _: None, spoiled) as url:
+            session = run(
+                tmp_path / "session", "-m", "preflight", "-k", "capability",
+                scale=mini, runs=tmp_path / "runs",
+                environ={"TINKER_BASE_URL": url, "TINKER_API_KEY": KEY},
+            )  # fmt: skip
+
+        assert_one_line(session, said)
+        assert session.verdict["verdict"] == "INVALID"
 
 
 class TestRefusals:

@@ -114,6 +114,20 @@ def test_decoding_with_a_cache_equals_the_full_pass(folder: Path) -> None:
     assert (torch.stack(steps, 1).log_softmax(-1) - whole).abs().max().item() < 1e-5
 
 
+def test_positions_that_were_first_seen_while_sampling_can_be_trained_on(folder: Path) -> None:
+    """Tables that grow for a long row are the same and differentiable, whoever lets them grow."""
+    config = read_config(folder)
+    rope, other = Rope(config), Rope(config)
+    longer = 2 * len(rope.cos_T_K)
+    with torch.inference_mode():
+        rope.reserve(longer)
+    other.reserve(longer)
+
+    x = torch.ones(longer, config.rotary_width, requires_grad=True)
+    (x * rope.cos_T_K * rope.sin_T_K).sum().backward()  # type: ignore[no-untyped-call] # torch's own
+    assert torch.equal(x.grad, other.cos_T_K * other.sin_T_K)
+
+
 def _data(config_vocab: int, loss: str) -> list[Datum]:
     rng = np.random.default_rng(7)
     found = []

@@ -8,6 +8,7 @@ from harness.errors import BudgetExceeded, RunError, StoreError
 from harness.protocol import arms
 from harness.protocol.budget import read_clock
 from harness.protocol.progress import read_progress
+from harness.training import loop
 
 
 def trained_steps(scripted):
@@ -176,8 +177,15 @@ def test_workers_at_the_same_time_share_the_work(fakes):
     assert evaluated_items(fakes.scripted) == 3 * 20
 
 
-def test_an_arm_taken_further_by_another_worker_is_not_continued_from_old_weights(fakes):
+def test_an_arm_taken_further_by_another_worker_is_not_continued_from_old_weights(
+    fakes, monkeypatch
+):
     """A live client of the pilot is dropped if another process has trained the arm since."""
+
+    async def kept(_service, _paths):
+        """Nothing is deleted."""
+
+    monkeypatch.setattr(loop, "delete_saved", kept)
     first, second = fakes.keeper(), fakes.keeper()
     first.pilot()
     second.train()
@@ -281,9 +289,11 @@ def test_b_eff_of_the_kernel_is_noted_on_the_pilots_rollouts(fakes):
     keeper = fakes.keeper()
     keeper.pilot()
 
-    (note,) = keeper.pilot_notes()
+    *gaps, note = keeper.pilot_notes()
 
     assert f"B_eff (ours, diagnostic) of {GS1} on {PILOT} pilot steps" in note
+    assert [gap.partition(":")[0] for gap in gaps] == [GRPO, GS1]
+    assert all("log-probs of sampler and learner" in gap for gap in gaps)
 
 
 def test_a_full_store_is_told_and_the_arm_can_go_on(fakes, monkeypatch):

@@ -1,5 +1,6 @@
 import asyncio
 
+import httpx
 import pytest
 import tinker
 from service_doubles import CARD
@@ -9,6 +10,7 @@ from harness.errors import CardError, RunError, ServiceError, ServiceRefused, Se
 from harness.protocol import services
 from harness.protocol.services import Service
 from harness.training.service import ServiceAddress
+from harness.training.streams import arm_order
 
 EMBEDDED = ServiceAddress("http://127.0.0.1:9", "embedded", "tml-x")
 URL = "https://example.org"
@@ -132,6 +134,63 @@ def test_an_error_of_the_sdk_is_told_in_one_line(make, monkeypatch, error):
     assert "run again" in message
     assert "\n" not in message
     assert caught.value.__cause__ is error
+
+
+def status_error(status):
+    """What the SDK raises when a service answers with this status, quoting the key."""
+    response = httpx.Response(status, request=httpx.Request("POST", EMBEDDED.base_url))
+    return tinker.APIStatusError(f"{status}: no {EMBEDDED.api_key}", response=response, body=None)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(401, "check TINKER_API_KEY"), (402, "top it up"), (403, "may do"), (429, "wait"),
+     (404, "look at the service's log")],
+)  # fmt: skip
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_status_says_what_helps_and_the_key_is_not_shown(
+    make, monkeypatch, status, said, wrapped
+):
+    """Whether the status comes by itself or as the cause of what the SDK raises of a result."""
+    monkeypatch.setattr(services, "watched", lambda work, *_arguments: work)
+    service = make()
+    service.client()
+
+    async def work():
+        if not wrapped:
+            raise status_error(status)
+        raise tinker.TinkerError("no result") from status_error(status)
+
+    with pytest.raises(ServiceError, match=said) as caught:
+        service.run(work())
+
+    assert EMBEDDED.api_key not in str(caught.value)
+
+
+def test_what_the_sdk_raises_that_is_no_error_of_its_own_is_told_in_one_line(make, monkeypatch):
+    """It checks arguments and results by ValueError and assert."""
+    monkeypatch.setattr(services, "watched", lambda work, *_arguments: work)
+    service = make()
+    service.client()
+
+    async def work():
+        await tinker.ServiceClient.create_sampling_client_async(object())
+
+    with pytest.raises(ServiceError, match="ValueError: Either model_path or base_model"):
+        service.run(work())
+
+
+def test_a_mistake_in_this_project_is_not_blamed_on_the_service(make, monkeypatch):
+    """An error of our own keeps its traceback, also where the SDK has called us."""
+    monkeypatch.setattr(services, "watched", lambda work, *_arguments: work)
+    service = make()
+    service.client()
+
+    async def work():
+        arm_order(0, 4, 0, 8, reuse=True)
+
+    with pytest.raises(ZeroDivisionError):
+        service.run(work())
 
 
 def test_the_harness_own_errors_pass_through(make, monkeypatch):

@@ -137,6 +137,15 @@ class ScriptedService:
         self.calls.append(("restore", path))
         return ScriptedTrainer(self, *self.saved[path])
 
+    def create_rest_client(self) -> ScriptedService:
+        """What was saved is also deleted here."""
+        return self
+
+    async def delete_checkpoint_from_tinker_path_async(self, path: str) -> None:
+        """Nothing is there under this path any more."""
+        self.calls.append(("delete", path))
+        del self.saved[path]
+
     async def create_sampling_client_async(
         self, model_path: str | None = None, base_model: str | None = None
     ) -> ScriptedSampler:
@@ -214,11 +223,14 @@ class ScriptedTrainer:
         self.gradient, self.updates = 0.0, self.updates + 1
         return Later(self.service, "optim_step", SimpleNamespace(metrics={"grad_norm": 1.0}))
 
-    async def save_state_async(self, name: str) -> Later:
+    async def save_state_async(self, name: str, ttl_seconds: int) -> Later:
         """Weights, moment and updates, under a name."""
+        assert ttl_seconds > 0
         return self._save("save_state", f"tinker://{self.id}/weights/{name}")
 
-    async def save_weights_for_sampler_async(self, name: str) -> Later:
+    async def save_weights_for_sampler_async(
+        self, name: str, _ttl_seconds: int | None = None
+    ) -> Later:
         """Weights for a sampler, under a name."""
         return self._save("save_sampler", f"tinker://{self.id}/sampler_weights/{name}")
 

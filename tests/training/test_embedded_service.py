@@ -8,7 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from harness.errors import ServiceDied, ServiceUnreachable
-from harness.training.embedded_service import answers, start_or_join, watched
+from harness.training import embedded_service
+from harness.training.embedded_service import HearingLoop, answers, start_or_join, watched
 from harness.training.service import ServiceAddress
 
 
@@ -151,3 +152,37 @@ def test_a_remote_service_is_left_to_the_sdk(port, tmp_path):
         return "done"
 
     assert asyncio.run(watched(work(), address_of(port, "remote"), tmp_path)) == "done"
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_remote_service_is_given_up_once_it_answers_nothing(port, tmp_path, monkeypatch, silent):
+    """What counts is an answer to any request, which comes from the SDK's thread, not the time."""
+    monkeypatch.setattr(embedded_service, "WATCH_SECONDS", 0.02)
+    monkeypatch.setattr(embedded_service, "SILENT_SECONDS", 0.5)
+    over = threading.Event()
+
+    async def work():
+        loop = asyncio.get_running_loop()
+
+        def answer():
+            while not over.wait(0.02):
+                loop.call_soon_threadsafe(lambda: None)
+
+        thread = threading.Thread(target=answer)
+        if not silent:
+            thread.start()
+        try:
+            await asyncio.sleep(60 if silent else 1.0)
+        finally:
+            over.set()
+            if not silent:
+                thread.join()
+        return "done"
+
+    with asyncio.Runner(loop_factory=HearingLoop) as runner:
+        working = watched(work(), address_of(port, "remote"), tmp_path)
+        if silent:
+            with pytest.raises(ServiceUnreachable, match="no request was answered for"):
+                runner.run(working)
+        else:
+            assert runner.run(working) == "done"

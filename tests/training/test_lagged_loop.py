@@ -6,11 +6,12 @@ import dataclasses
 import pytest
 import tinker
 from service_doubles import GRPO, STEPS, arm_context, small_experiment
+from tinker.types import RequestErrorCategory
 
 from harness.cards.registration import GradientProbe
 from harness.checks.lag import executed_lags
-from harness.errors import BudgetExceeded, DataError, RunError
-from harness.training.loop import train_until
+from harness.errors import BudgetExceeded, DataError, RunError, ServiceError
+from harness.training.loop import let_go, train_until
 from harness.training.snapshots import Snapshots
 
 CLIP = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
@@ -114,6 +115,97 @@ def test_a_resumed_lagged_arm_equals_an_undisturbed_one(context, client, stop):
     train(context(4, folder="two", probe=probe, client=client))
 
     assert stored(resumed) == stored(undisturbed)
+
+
+@pytest.mark.parametrize("lag", [1, 4])
+def test_at_every_checkpoint_the_service_holds_what_a_resumed_arm_needs_and_no_more(
+    context, service, lag
+):
+    """One training checkpoint, the snapshots of the next steps, and none of what probes saved."""
+    held = []
+
+    class Watched(type(context(lag).entry)):
+        def publish(self, kind, value):
+            super().publish(kind, value)
+            held.append((value["version"], value))
+
+    probe = GradientProbe(groups=2, every=2)
+    lagged = context(lag, probe=probe)
+    entry = lagged.entry
+    watched = Watched(entry.folder, entry.name, entry.key, entry.parts)
+    lagged = dataclasses.replace(lagged, entry=watched)
+
+    state = train(lagged)
+
+    version, checkpoint = held[-1]
+    assert [at for at, _ in held] == [2, 4, STEPS]
+    assert set(service.saved) == {checkpoint["state_path"], *checkpoint["snapshots"].values()}
+    assert sorted(map(int, checkpoint["snapshots"])) == list(
+        range(max(0, version - lag), version + 1)
+    )
+    asyncio.run(let_go(service, lagged.entry, state))
+    assert service.saved == {}
+
+
+@pytest.mark.parametrize("what", ["state", "snapshot"])
+@pytest.mark.parametrize("says", ["missing", "down"])
+def test_what_a_resumed_arm_needs_and_is_gone_is_never_replaced(context, service, what, says):
+    """Another snapshot would be another lag: one line names what to delete to start over."""
+    train(context(4), steps=2)
+    checkpoint = context(4).entry.read("checkpoint")
+    gone = checkpoint["state_path"] if what == "state" else checkpoint["snapshots"]["1"]
+    category = RequestErrorCategory.User if says == "missing" else RequestErrorCategory.Server
+
+    def refuse(original):
+        async def asked(path, *more):
+            if path == gone:
+                raise tinker.RequestFailedError(f"no {path}", "request", category)
+            return await original(path, *more)
+
+        return asked
+
+    for name in (
+        "create_training_client_from_state_with_optimizer_async", "create_sampling_client_async",
+    ):  # fmt: skip
+        setattr(service, name, refuse(getattr(service, name)))
+
+    expected = ServiceError if says == "missing" else tinker.RequestFailedError
+    with pytest.raises(expected, match=f"no {gone}") as caught:
+        train(context(4))
+
+    if says == "missing":
+        assert f"delete {context(4).entry.folder} and run again" in str(caught.value)
+
+
+@pytest.mark.parametrize("client", ["service", "custom"])
+@pytest.mark.parametrize("lag", [0, 4])
+def test_a_snapshot_is_asked_for_behind_its_update_and_before_its_answer(
+    context, service, lag, client
+):
+    """It holds the updated weights, and costs no wait of its own."""
+    train(context(lag, other=4 if lag == 0 else None, client=client), steps=1)
+    calls = [call[0] for call in service.calls]
+    saved = [call[1] for call in service.named("save_sampler")]
+
+    first, second = (at for at, call in enumerate(calls) if call == "save_sampler")
+    assert saved == [0, 1]
+    assert first < calls.index("optim_step") < second < calls.index("await optim_step")
+
+
+def test_a_snapshot_that_fails_ends_the_next_step(context, service, monkeypatch):
+    """Nobody waits for it in its own step, but no step goes on without it."""
+    lagged, failing = context(4), service.create_sampling_client_async
+
+    async def create(path, *more):
+        if path.endswith("version-000001"):
+            raise tinker.TinkerError("no room")
+        return await failing(path, *more)
+
+    monkeypatch.setattr(service, "create_sampling_client_async", create)
+
+    with pytest.raises(tinker.TinkerError, match="no room"):
+        train(lagged)
+    assert lagged.entry.steps() == [0]
 
 
 def test_the_gradient_probe_leaves_the_arm_alone(context):

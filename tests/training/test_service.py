@@ -7,7 +7,10 @@ import time
 import warnings
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import pytest
+import tinker
+from tinker.types import RequestErrorCategory
 
 from harness.errors import ServiceRefused, ServiceUnreachable
 from harness.training.service import (
@@ -17,6 +20,7 @@ from harness.training.service import (
     leave_quietly,
     probe,
     remote_address,
+    says_no,
 )
 
 KEY = "tml-this-is-secret"
@@ -99,6 +103,16 @@ def test_a_server_of_another_kind_is_refused(server, status):
     server.script["healthz"] = (status, {}, 0.0)
 
     assert f"answered {status} to healthz; is it a Tinker" in refused(server, ServiceRefused)
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_service_that_takes_no_requests_now_is_not_called_another_kind(server, status):
+    """Overload and restarts pass: the line says to come back."""
+    server.script["get_server_capabilities"] = (status, {}, 0.0)
+
+    assert f"answered {status} to get_server_capabilities: it takes no requests now" in refused(
+        server, ServiceUnreachable
+    )
 
 
 @pytest.mark.parametrize(
@@ -203,6 +217,34 @@ def test_a_url_that_is_none_is_refused(url):
     with pytest.raises(ServiceRefused, match="TINKER_BASE_URL is not of the form") as caught:
         remote_address({"TINKER_BASE_URL": url, "TINKER_API_KEY": KEY})
     assert "secret" not in str(caught.value)
+
+
+def sdk_error(status):
+    """What the SDK raises of a status, of a failed request (a word), and of itself (None)."""
+    if isinstance(status, str):
+        return tinker.RequestFailedError("no", "request", RequestErrorCategory(status))
+    if status is None:
+        return ValueError("model_path must start with 'tinker://'")
+    response = httpx.Response(status, request=httpx.Request("POST", "http://127.0.0.1:9"))
+    return tinker.APIStatusError("no", response=response, body=None)
+
+
+@pytest.mark.parametrize("status", [400, 404, 410, 422, "user", "unknown", None])
+def test_a_service_that_cannot_do_it_says_no(status):
+    """There is no use in asking again."""
+    assert says_no(sdk_error(status))
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 429, 500, 503, "server"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_service_that_fails_or_refuses_the_client_says_nothing_of_what_it_can_do(status, wrapped):
+    """Neither a fallback nor a fresh start may follow from what passes."""
+    error = sdk_error(status)
+    if wrapped and not isinstance(status, str):
+        of_a_result = ValueError("Error retrieving result")
+        of_a_result.__cause__, error = error, of_a_result
+
+    assert not says_no(error)
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 import asyncio
 
 import pytest
+import tinker
 from service_doubles import ScriptedTrainer
 
-from harness.training.snapshots import Snapshots, sampled_version
+from harness.training.snapshots import Snapshots, delete_saved, sampled_version
 
 
 def trained(service, snapshots, versions):
@@ -38,15 +39,55 @@ def test_a_restored_arm_samples_from_the_same_versions(service, lag):
     snapshots = Snapshots(service, lag)
     trained(service, snapshots, range(7))
     snapshots.sampler(6)
-    paths = snapshots.paths()
+    paths = snapshots.paths(6)
     restored = Snapshots(service, lag)
 
-    asyncio.run(restored.restore(paths))
+    asyncio.run(restored.restore(paths, [5, 7, 9]))
 
     assert sorted(map(int, paths)) == list(range(6 - lag, 7))
     for step in range(6, 6 + lag + 1):
         version, sampler = restored.sampler(step)
         assert (version, sampler.weights) == (step - lag, float(step - lag))
+
+
+@pytest.mark.parametrize("lag", [1, 4])
+def test_what_no_step_or_resumed_arm_can_need_is_outdated_once(service, lag):
+    """A resumed arm samples from 6 - lag and later; at the arm's end nothing is needed."""
+    snapshots = Snapshots(service, lag)
+    trained(service, snapshots, range(7))
+
+    def versions(paths):
+        return [int(path.rpartition("-")[2]) for path in paths]
+
+    assert versions(snapshots.outdated(6)) == list(range(6 - lag))
+    assert snapshots.outdated(6) == []
+    assert versions(snapshots.outdated(None)) == list(range(6 - lag, 7))
+
+
+def test_what_is_deleted_is_gone_from_the_service(service):
+    """One request a path."""
+    snapshots = Snapshots(service, 1)
+    trained(service, snapshots, range(3))
+
+    asyncio.run(delete_saved(service, snapshots.outdated(2)))
+
+    assert [path.rpartition("-")[2] for path in service.saved] == ["000001", "000002"]
+    assert len(service.named("delete")) == 1
+
+
+@pytest.mark.parametrize("answer", ["refused", "never"])
+def test_a_service_that_deletes_nothing_stops_nothing(service, monkeypatch, answer):
+    """Whatever a deletion runs into, and if it is never answered: what is left expires."""
+
+    async def deleted(_path):
+        if answer == "refused":
+            raise tinker.TinkerError("405: no such method")
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(service, "delete_checkpoint_from_tinker_path_async", deleted)
+    monkeypatch.setattr("harness.training.snapshots.DELETE_SECONDS", 0.05)
+
+    asyncio.run(delete_saved(service, ["tinker://run/sampler_weights/version-000001"]))
 
 
 def test_without_lag_a_snapshot_is_not_named(service):
@@ -55,7 +96,7 @@ def test_without_lag_a_snapshot_is_not_named(service):
 
     trained(service, snapshots, range(3))
 
-    assert snapshots.paths() == {}
+    assert snapshots.paths(3) == {}
     assert service.saved == {}
 
 

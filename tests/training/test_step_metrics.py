@@ -4,7 +4,7 @@ import pytest
 
 from harness.errors import RunError
 from harness.records import GroupRecord
-from harness.training.step_metrics import GRAD_NORM, step_metrics, training_note
+from harness.training.step_metrics import GRAD_NORM, gap_note, step_metrics, training_note
 
 
 def group(rewards, logprobs, learner, stops=("stop", "stop")):
@@ -79,3 +79,10 @@ def test_note_says_where_the_service_reports_no_norm():
     records = [{"metrics": {"reward": 1.0, GRAD_NORM: 1.0}}, {"metrics": {"reward": 1.0}}]
 
     assert "reports no gradient norm for every step" in training_note("arm", records)
+
+
+def test_note_says_how_far_sampler_and_learner_are_apart():
+    """The largest gap of any step."""
+    records = [{"metrics": {"max_abs_logprob_gap": gap}} for gap in (0.001, 0.0123, 0.0)]
+
+    assert "differ by at most 0.012 nats" in gap_note("arm", records)

@@ -33,6 +33,11 @@ def batch(client, seed=0):
     return data
 
 
+async def updated(*arguments):
+    """What came of an update."""
+    return await (await update(*arguments)).answer()
+
+
 def flat(data, key):
     """One input of all datums as the wire carries it."""
     return np.concatenate([np.asarray(d.loss_fn_inputs[key].tolist(), float) for d in data])
@@ -49,7 +54,7 @@ def test_the_custom_loss_and_its_gradient_are_the_references(service, arm, loss)
         loss, logprobs, flat(data, "logprobs"), flat(data, "advantages"), dict(arm.loss_config)
     )
 
-    done = asyncio.run(update(client, [data], arm, "custom", ADAM))
+    done = asyncio.run(updated(client, [data], arm, "custom", ADAM))
     ((_, _, gradients),) = service.named("custom")
 
     assert done.metrics == {CUSTOM_LOSS: pytest.approx(reference.value, rel=1e-6)}
@@ -62,7 +67,7 @@ def test_the_gradient_reaches_every_datum(service, arm):
     client = ScriptedTrainer(service, 3.0, 0.0, 0)
     silent = loss_datum([1, 2, 3], [-1.0, -1.0], [0.0, 0.0])
 
-    asyncio.run(update(client, [[*batch(client), silent]], arm, "custom", ADAM))
+    asyncio.run(updated(client, [[*batch(client), silent]], arm, "custom", ADAM))
 
     ((_, _, gradients),) = service.named("custom")
     assert gradients[-1].tolist() == [0.0, 0.0]
@@ -73,7 +78,7 @@ def test_the_service_gets_its_own_loss_with_its_settings(service, arm):
     client = ScriptedTrainer(service, 3.0, 0.0, 0)
     data = batch(client)
 
-    done = asyncio.run(update(client, [data], arm, "service", ADAM))
+    done = asyncio.run(updated(client, [data], arm, "service", ADAM))
 
     assert service.named("forward_backward") == [("forward_backward", 0, data, "ppo", CLIP)]
     assert done.metrics == {}
@@ -85,7 +90,7 @@ def test_batches_accumulate_before_one_step(service, arm, which):
     client = ScriptedTrainer(service, 3.0, 0.0, 0)
     first, second = batch(client), batch(client, seed=1)[:1]
 
-    done = asyncio.run(update(client, [first, second], arm, which, ADAM))
+    done = asyncio.run(updated(client, [first, second], arm, which, ADAM))
 
     calls = [c[0] for c in service.calls if c[0] in ("forward_backward", "custom", "optim_step")]
     assert calls == [{"service": "forward_backward"}.get(which, which)] * 2 + ["optim_step"]

@@ -11,9 +11,10 @@ from harness.cards import Experiment
 from harness.checks.restoration import ClientState, RestorationEvidence
 from harness.tasks.task import Task
 from harness.training.fixed_text import forward
-from harness.training.loop import ArmContext, ArmState, adam_params, open_arm
+from harness.training.loop import ArmContext, ArmState, adam_params, let_go, open_arm
 from harness.training.probes.arms import loss_datum, throw_away_arms
 from harness.training.prompts import AnyPrompter
+from harness.training.together import together
 
 if TYPE_CHECKING:
     import tinker
@@ -50,6 +51,8 @@ async def _group(contexts: list[ArmContext], rows: list[list[int]]) -> list[Clie
     adam = adam_params(contexts[0])
     after = await asyncio.gather(*(identical_step(state, data, adam, rows) for state in states))
     infos = await asyncio.gather(*(state.client.get_info_async() for state in states))
+    pairs = zip(contexts, states, strict=True)
+    await together(let_go(context.service, context.entry, state) for context, state in pairs)
     return [
         ClientState(
             arm=context.arm.name,

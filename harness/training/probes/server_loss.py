@@ -16,13 +16,14 @@ from harness.cards.registration import LossClient
 from harness.checks.loss_clients import CLIENTS, ClientProbe, NormProbe, compared_arms
 from harness.checks.loss_values import LossValue
 from harness.checks.server_loss import LossEvidence, losses_of
-from harness.errors import RunError
+from harness.errors import RunError, ServiceRefused
 from harness.records import CUSTOM_LOSS
 from harness.tasks.task import Task
 from harness.training.fixed_text import forward, output_logprobs
 from harness.training.gradient_probe import reported_norm, still
 from harness.training.probes.arms import loss_datum
 from harness.training.prompts import AnyPrompter
+from harness.training.service import says_no
 from harness.training.streams import stream_seed
 from harness.training.updates import update
 
@@ -67,7 +68,11 @@ async def collect(
     valued = await client()
     short = [row[: n + 1] for row, n in zip(rows, VALUE_LENGTHS, strict=True)]
     seed = experiment.registration.training.data_order_seed
-    values = [await loss_value(valued, arm, short, seed) for arm in one_arm_per_loss(experiment)]
+    values = [
+        value
+        for arm in one_arm_per_loss(experiment)
+        if (value := await loss_value(valued, arm, short, seed, experiment)) is not None
+    ]
 
     longer = (rows[0] * (2 * TARGETS))[: 2 * TARGETS + 1]
     watched = longer[: TARGETS + 1]
@@ -113,12 +118,33 @@ def one_arm_per_loss(experiment: Experiment) -> list[Arm]:
 
 
 async def loss_value(
-    client: tinker.TrainingClient, arm: Arm, rows: Sequence[Sequence[int]], seed: int
-) -> LossValue:
-    """One forward_backward, with behaviour log-probs well away from the learner's."""
+    client: tinker.TrainingClient,
+    arm: Arm,
+    rows: Sequence[Sequence[int]],
+    seed: int,
+    experiment: Experiment,
+) -> LossValue | None:
+    """One forward_backward, with behaviour log-probs well away from the learner's.
+
+    None if the service refuses a loss that is probed by either client as well.
+
+    Raises:
+        ServiceRefused: it refuses another loss.
+    """
+
     data, value = await loss_batch(client, arm, rows, seed)
     sent = await client.forward_backward_async(data, arm.loss, value.config or None)
-    result = await sent.result_async()
+    try:
+        result = await sent.result_async()
+    except Exception as error:
+        if not says_no(error):
+            raise
+        if arm.loss in (compared.loss for compared in compared_arms(experiment)):
+            return None
+        raise ServiceRefused(
+            f"arm {arm.name}: the service refuses the loss {arm.loss} "
+            f"({' '.join(str(error).split())[:200]}); use a service that has it"
+        ) from error
     return value.model_copy(
         update={
             "logprobs_D_T": [row.tolist() for row in output_logprobs(result)],
@@ -136,13 +162,14 @@ async def client_probe(
     step_size: float,
 ) -> ClientProbe:
     """The arm's loss by the service or by this client, and one step along its gradient."""
-    import tinker
 
     data, value = await loss_batch(client, arm, rows, seed)
     before = np.concatenate([np.asarray(row) for row in value.logprobs_D_T])
     try:
-        done = await update(client, [data], arm, which, small_step(step_size))
-    except (tinker.TinkerError, ValueError) as error:
+        done = await (await update(client, [data], arm, which, small_step(step_size))).answer()
+    except Exception as error:
+        if not says_no(error):  # evidence is kept, and a failure that passes is none
+            raise
         line = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return ClientProbe(client=which, value=value, move_T=[], refused=line)
     after = np.concatenate(await forward(client, rows))
@@ -177,7 +204,7 @@ async def norm_probe(
     for name, batch in batches.items():
         # without a clip: that of a negated advantage acts elsewhere
         plain = dataclasses.replace(arm, loss="importance_sampling", loss_config={})
-        done = await update(client, [batch], plain, "service", still())
+        done = await (await update(client, [batch], plain, "service", still())).answer()
         try:
             norms[name] = reported_norm(name, done.stepped.metrics or {})
         except RunError:

@@ -14,13 +14,14 @@ from harness.checks.throw_away import PromptLengths, RoundTrip, ThrowAwayEvidenc
 from harness.records import Row, StepRecord
 from harness.tasks.task import Item, Task
 from harness.training.evaluate import evaluate
-from harness.training.loop import ArmContext, ArmState, open_arm, run_step
+from harness.training.loop import ArmContext, ArmState, let_go, open_arm, run_step
 from harness.training.probes.arms import throw_away_arms
 from harness.training.probes.restoration import LONGEST
 from harness.training.probes.resumed import resumed_arm
 from harness.training.probes.sent import sent_evaluation, sent_step
 from harness.training.probes.witness import Witness
 from harness.training.prompts import AnyPrompter
+from harness.training.together import together
 
 if TYPE_CHECKING:
     import tinker
@@ -73,6 +74,7 @@ async def collect(
         stalest = max(contexts.values(), key=lambda context: context.arm.lag)
         text = prompter.text(task.train[0])[:LONGEST]
         resumed = await resumed_arm(stalest, states[stalest.arm.name], text)
+        await together(let_go(c.service, c.entry, states[name]) for name, c in contexts.items())
     consumed = max(arm.prompts for arm in experiment.arms)
     order = next(iter(contexts.values())).order
     drawn = [task.train[index] for index in order[:consumed]]

@@ -120,9 +120,12 @@ class _Trainer:
         self._updates += 1
         return await self._client.optim_step_async(adam)
 
-    async def save_weights_for_sampler_async(self, name: str) -> Any:
+    async def save_weights_for_sampler_async(
+        self, name: str, ttl_seconds: int | None = None
+    ) -> Any:
         version = self._updates
-        return _Saved(await self._client.save_weights_for_sampler_async(name), self, version)
+        future = await self._client.save_weights_for_sampler_async(name, ttl_seconds)
+        return _Saved(future, self, version)
 
     def save_weights_and_get_sampling_client(self) -> tinker.SamplingClient:
         version = self._updates

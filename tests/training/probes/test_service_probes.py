@@ -7,6 +7,7 @@ import pytest
 
 from harness.checks import capability, feasibility, restoration, server_loss
 from harness.checks.loss_moves import EXPECTED
+from harness.errors import ServiceRefused
 
 
 @pytest.fixture(scope="module", name="steps")
@@ -110,6 +111,23 @@ class NoSteps(OtherClient):
         return await self._client.optim_step_async(adam.model_copy(update={"learning_rate": 0.0}))
 
 
+class NoClippedLoss(OtherClient):
+    """Has no `ppo`."""
+
+    async def forward_backward_async(self, data, loss, config=None):
+        """Asks for a loss that is none."""
+        other = "ppo_of_another_service" if loss == "ppo" else loss
+        return await self._client.forward_backward_async(data, other, config)
+
+
+class NoLoss(OtherClient):
+    """Has no policy loss at all."""
+
+    async def forward_backward_async(self, data, _loss, config=None):
+        """Asks for a loss that is none."""
+        return await self._client.forward_backward_async(data, "a_loss", config)
+
+
 class IgnoresSeeds:
     """Creates every client from another init seed than the one asked for."""
 
@@ -161,6 +179,37 @@ def test_another_service_is_found_out(live, experiment, client, outcome, words):
     assert not finding.ok
     assert f"outcome: {outcome}" == finding.notes[0]
     assert words in finding.message
+
+
+@pytest.mark.parametrize("clients", [("service", "custom"), ("service",)])
+def test_a_refused_clipped_loss_falls_back_only_if_that_is_registered(
+    live, experiment, task, clients
+):
+    """The refusal is evidence and no end: the other client is probed all the same."""
+    from harness.training.probes import server_loss as probe
+
+    bounds = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+    change = {"loss": "ppo", "loss_config": bounds, "loss_clients": clients}
+    specs = [spec.model_copy(update=change) for spec in experiment.registration.arms]
+    registration = experiment.registration.model_copy(update={"arms": specs})
+    clipped = dataclasses.replace(experiment, registration=registration)
+
+    service = OtherService(live.service, NoClippedLoss)
+    evidence = live.run(probe.collect(service, live.prompter, clipped, task))
+    finding = server_loss.check(server_loss.LossEvidence.of(evidence.plain()), clipped)
+
+    assert finding.ok == ("custom" in clients), finding.message
+    said = "falls back to custom" if finding.ok else "none of its loss clients (service) works"
+    assert any(said in line for line in (*finding.notes, finding.message))
+    assert "ppo_of_another_service" in "".join((*finding.notes, finding.message))
+
+
+def test_a_service_without_the_registered_loss_is_told_in_one_line(live):
+    """Importance sampling has no stand-in."""
+    from harness.training.probes import server_loss as probe
+
+    with pytest.raises(ServiceRefused, match=r"refuses the loss importance_sampling .*a_loss"):
+        live.collect(probe, OtherService(live.service, NoLoss))
 
 
 def test_both_arms_start_equal_and_stay_equal(live, experiment):

@@ -158,7 +158,7 @@ class TestResumedArm:
         """A lagged arm that resumes samples from the weights that it would have sampled from."""
         from harness.training.snapshots import Snapshots
 
-        async def newest(self, paths):
+        async def newest(self, paths, _text):
             for version in paths:
                 self._clients[int(version)] = await self._service.create_sampling_client_async(
                     list(paths.values())[-1]
