@@ -2,6 +2,8 @@
 
 from typing import NotRequired, TypedDict, final
 
+from pydantic import JsonValue
+
 CUSTOM_LOSS = "custom/loss"
 """The metric that holds the loss that this client computed; `loss:sum` is then its surrogate."""
 
@@ -56,7 +58,8 @@ class StepRecord(TypedDict):
     `version` counts the updates behind the weights that were updated, `sampled_version` those
     behind the weights that sampled. `seconds` has the phases sample, train and snapshot. Where
     arms lag, `prints` say which weights sampled; `loss_client` says who computed the loss if it
-    was not the service.
+    was not the service. `sent` is the account of what was asked of the service meanwhile, a
+    `harness.checks.sent.SentStep` as plain values.
     """
 
     step: int
@@ -69,6 +72,7 @@ class StepRecord(TypedDict):
     seconds: dict[str, float]
     prints: NotRequired[Prints]
     loss_client: NotRequired[str]
+    sent: NotRequired[dict[str, JsonValue]]
 
 
 class StepFigures(TypedDict):

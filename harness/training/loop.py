@@ -21,10 +21,12 @@ from harness.training.metrics import metrics_of
 from harness.training.prints import take_prints
 from harness.training.prompts import AnyPrompter
 from harness.training.rollouts import SampledGroup, sample_step
+from harness.training.sent import sent_step
 from harness.training.snapshots import Snapshots
 from harness.training.step_records import group_records, learner_logprobs
 from harness.training.streams import arm_order
 from harness.training.updates import update
+from harness.training.witness import Witness
 
 if TYPE_CHECKING:
     import tinker
@@ -108,12 +110,13 @@ def arm_context(
 
 @dataclass
 class ArmState:
-    """A training client after `version` updates."""
+    """A training client after `version` updates, and the witness before it."""
 
     client: tinker.TrainingClient
     snapshots: Snapshots
     version: int
     model: str
+    witness: Witness
     probe: tinker.TrainingClient | None = None
     """The second client, on which gradients are measured."""
 
@@ -155,10 +158,12 @@ async def train_until(context: ArmContext, state: ArmState | None, steps: int) -
 async def open_arm(context: ArmContext) -> ArmState:
     """The arm's client: restored from its last checkpoint, else fresh from its init seed."""
     spec = context.registration.training
-    snapshots = Snapshots(context.service, context.arm.lag, named=context.lagged)
     checkpoint: Checkpoint | None = context.entry.read("checkpoint")
+    witness = Witness(context.service, updates_behind(context.entry, checkpoint))
+    service = witness.client()
+    snapshots = Snapshots(service, context.arm.lag, named=context.lagged)
     if checkpoint is None:
-        client = await context.service.create_lora_training_client_async(
+        client = await service.create_lora_training_client_async(
             context.base_model,
             rank=context.lora_rank,
             seed=context.arm.seed,
@@ -168,14 +173,14 @@ async def open_arm(context: ArmContext) -> ArmState:
         )
         version = 0
     else:
-        client = await context.service.create_training_client_from_state_with_optimizer_async(
+        client = await service.create_training_client_from_state_with_optimizer_async(
             checkpoint["state_path"]
         )
         await snapshots.restore(checkpoint["snapshots"])
         version = checkpoint["version"]
     info = await client.get_info_async()
     await snapshots.save(client, version)
-    return ArmState(client, snapshots, version, info.model_data.model_name or "")
+    return ArmState(client, snapshots, version, info.model_data.model_name or "", witness)
 
 
 async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
@@ -225,6 +230,14 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
         record["prints"] = prints
     if context.loss_client != "service":
         record["loss_client"] = context.loss_client
+    sent = await sent_step(
+        state.witness.take(),
+        record,
+        context.prompter,
+        context.train,
+        probed=context.registration.gradient_probe is not None,
+    )
+    record["sent"] = sent.plain()
     return record
 
 
@@ -300,15 +313,32 @@ def adam_params(context: ArmContext) -> tinker.AdamParams:
 
 
 async def save_checkpoint(context: ArmContext, state: ArmState) -> None:
-    """Save weights and optimizer on the service, then say so in the store: the path comes last."""
+    """Save weights and optimizer on the service, then say so in the store: the path comes last.
+
+    Before the first step there is nothing to keep: the init seed makes the same client again.
+    """
     known: Checkpoint | None = context.entry.read("checkpoint")
-    if known is not None and known["version"] == state.version:
+    if state.version == (0 if known is None else known["version"]):
         return
     saved = await (await state.client.save_state_async(f"{state.version:06d}")).result_async()
     checkpoint = Checkpoint(
         version=state.version, state_path=saved.path, snapshots=state.snapshots.paths()
     )
     context.entry.publish("checkpoint", checkpoint)
+
+
+def updates_behind(entry: Entry, checkpoint: Checkpoint | None) -> dict[str, int]:
+    """How many updates are behind everything that a checkpoint names, by path.
+
+    A version counts steps; of these some update nothing, as their records say.
+    """
+    if checkpoint is None:
+        return {}
+    records = [entry.read_step(step) for step in range(checkpoint["version"])]
+    updates = [record["metrics"].get("updated", 1.0) if record else 1.0 for record in records]
+    saved = {path: int(version) for version, path in checkpoint["snapshots"].items()}
+    saved[checkpoint["state_path"]] = checkpoint["version"]
+    return {path: int(sum(updates[:version])) for path, version in saved.items()}
 
 
 def _refuse_too_few_prompts(context: ArmContext) -> None:

@@ -275,9 +275,11 @@ def sent_arm(experiment: Experiment, arm: Arm) -> SentArm:
     return SentArm(
         arm=arm.name,
         by_turns=False,
-        created=[{**created, **flags}],
         steps=[
             SentStep(
+                created=[] if step else [{**created, **flags}],
+                probed=[],
+                datums_sha256="",
                 samples=[
                     {**asked, "seed": float(seed), "version": float(step)}
                     for seed in range(arm.groups_per_batch)

@@ -12,7 +12,6 @@ from harness.protocol.arms import ArmKeeper
 from harness.protocol.run import CardRun
 from harness.training import evaluate, loop, word_problems
 from harness.training.prints import learner_print
-from harness.training.rollouts import GroupCompleter
 
 
 def one_update_early(monkeypatch):
@@ -152,20 +151,16 @@ def test_nothing_is_trained_behind_a_pilot_that_did_something_else(fakes, monkey
     assert len(fakes.scripted.named("optim_step")) == 2 * PILOT
 
 
-def test_rollouts_that_share_their_noise_are_named(fakes, monkeypatch):
-    """Every environment of a group gets the first sample: too much alike for these log-probs."""
-    original, scored = GroupCompleter.__call__, fakes.scripted.scored
-
-    async def first(self, *these):
-        self._asked = 0
-        return await original(self, *these)
+def test_rollouts_that_share_their_noise_are_named(fakes):
+    """A service that gives a group one sample over and over: too much alike for these log-probs."""
+    scored = fakes.scripted.scored
 
     def surprising(text):
         found = scored(text)
         return dataclasses.replace(found, logprobs_np=found.logprobs_np * 100)
 
-    monkeypatch.setattr(GroupCompleter, "__call__", first)
     fakes.scripted.sequence = surprising
+    fakes.scripted.reply = lambda request: fakes.scripted.by_hash(request)[:1] * request.num_samples
     run = fakes.run()
     run.pilot()
 
