@@ -31,6 +31,9 @@ from harness.training.witness import Witness
 if TYPE_CHECKING:
     import tinker
 
+REPLAYED = 8
+"""Few enough to cost a percent of a step, and every rollout has its turn."""
+
 
 @dataclass(frozen=True)
 class ArmContext:
@@ -53,6 +56,8 @@ class ArmContext:
     before_step: Callable[[], None]
     after_step: Callable[[StepRecord], None]
     loss_client: LossClient = "service"
+    replayed: int | None = REPLAYED
+    """Rollouts of each step whose prompts and rewards are asked for again; None for all."""
 
     @property
     def lagged(self) -> bool:
@@ -79,6 +84,7 @@ def arm_context(
     before_step: Callable[[], None] = _never_stop,
     after_step: Callable[[StepRecord], None] = _ignore,
     loss_client: LossClient = "service",
+    replayed: int | None = REPLAYED,
 ) -> ArmContext:
     """The context of an arm, the same for its training and for the steps that are thrown away.
 
@@ -105,6 +111,7 @@ def arm_context(
         before_step=before_step,
         after_step=after_step,
         loss_client=loss_client,
+        replayed=replayed,
     )
 
 
@@ -236,6 +243,7 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
         context.prompter,
         context.train,
         probed=context.registration.gradient_probe is not None,
+        replayed=context.replayed,
     )
     record["sent"] = sent.plain()
     return record

@@ -51,51 +51,44 @@ async def sent_step(
     train: Sequence[Item],
     *,
     probed: bool = False,
+    replayed: int | None = None,
 ) -> SentStep:
     """One step's requests, and where they do not fit its responses and its record.
 
-    Where a gradient is `probed`, requests of other seeds than the record's are the probe's.
+    Where a gradient is `probed`, requests of other seeds than the record's are the probe's. So many
+    rollouts, evenly spread, are `replayed` for their prompts and rewards, by default all.
     """
     by_seed = seen.by_seed()
     episodes = [
-        (f"train item {group['prompt']}, rollout {g}", train[group["prompt"]], turns_of(group, g))
+        (f"train item {group['prompt']}, rollout {g}", group["prompt"], turns_of(group, g), reward)
         for group in record["groups"]
-        for g in range(len(group["rewards_G"]))
+        for g, reward in enumerate(group["rewards_G"])
     ]
-    own = {float(turn.seed) for *_, turns in episodes for turn in turns}
-    ours = [asked for asked in seen.samples if not probed or asked["seed"] in own]
-    paid = [reward for group in record["groups"] for reward in group["rewards_G"]]
+    own = {float(turn.seed) for _, _, turns, _ in episodes for turn in turns}
+    others = [asked for asked in seen.samples if probed and asked["seed"] not in own]
+    every = 1 if replayed is None else max(1, len(episodes) // replayed)
+    # another place in each step, so that none is left out for ever
+    looked_at = episodes[record["step"] % every :: every]
     max_tokens = prompter.training.max_tokens
     again = await replays(
-        [(item, turns) for _, item, turns in episodes],
+        [(train[prompt], turns) for _, prompt, turns, _ in looked_at],
         lambda item: prompter.stock(item, max_tokens),
     )
+    beside = list(zip(looked_at, again, strict=True))
     carried, faults = datum_faults(record, seen.datums, by_seed)
+    faults += prompt_faults(
+        [(train[at].id, turns, r.prompts) for (_, at, turns, _), r in beside], by_seed
+    )
+    faults += reward_faults([(where, paid, r.reward) for (where, _, _, paid), r in beside])
     return SentStep(
         created=seen.created,
-        samples=ours,
-        probed=[asked for asked in seen.samples if asked not in ours],
+        samples=[asked for asked in seen.samples if asked not in others],
+        probed=others,
         losses=seen.losses,
         optimizer=seen.optimizer,
         datums_sha256=digest(carried),
-        faults=[
-            *faults,
-            *prompt_faults(
-                [
-                    (item.id, turns, prompts)
-                    for (_, item, turns), (prompts, *_) in zip(episodes, again, strict=True)
-                ],
-                by_seed,
-            ),
-            *reward_faults(
-                [
-                    (where, reward, pay)
-                    for (where, *_), reward, (_, pay, _) in zip(episodes, paid, again, strict=True)
-                ]
-            ),
-            *stop_faults(seen, again),
-        ],
-        replies=sum(len(turns) for *_, turns in episodes),
+        faults=[*faults, *stop_faults(seen, again)],
+        replies=sum(len(turns) for _, _, turns, _ in episodes),
         updates=int(not all(group.get("dropped", False) for group in record["groups"])),
     )
 
@@ -330,10 +323,10 @@ async def replays(
     episodes: Sequence[tuple[Item, Sequence[Turn]]], env: Callable[[Item], Env]
 ) -> list[Replay]:
     """What fresh environments make of these turns."""
-    return await together(replayed(env(item), turns) for item, turns in episodes)
+    return await together(replay(env(item), turns) for item, turns in episodes)
 
 
-async def replayed(env: Env, turns: Sequence[Turn]) -> Replay:
+async def replay(env: Env, turns: Sequence[Turn]) -> Replay:
     """One episode again; a prompt more than there are turns is of an episode that was cut short."""
     first = await env.initial_observation()
     if not isinstance(first, tuple):
