@@ -17,9 +17,10 @@ class GroupRecord(TypedDict):
     carried.
 
     Of episodes of several turns, the action tokens of all turns stand one after another:
-    `turn_lengths_G_K` has how many each turn sampled, and `episodes_G` figures of each episode by
-    name. Turn k of rollout g was sampled with the seed stream of (`seed`, g, k). `dropped` says,
-    where groups of equal rewards are dropped, whether this one was left out of the update.
+    `turn_lengths_G_K` has how many each turn sampled, `episodes_G` figures of each episode by name,
+    and `curated_G` the chunks that it chose. Turn k of rollout g was sampled with the seed stream
+    of (`seed`, g, k). `dropped` says, where groups of equal rewards are dropped, whether this one
+    was left out of the update.
     """
 
     prompt: int
@@ -35,6 +36,7 @@ class GroupRecord(TypedDict):
     learner_logprobs_G_T: list[list[float]]
     turn_lengths_G_K: NotRequired[list[list[int]]]
     episodes_G: NotRequired[list[dict[str, float]]]
+    curated_G: NotRequired[list[list[str]]]
     dropped: NotRequired[bool]
 
 
@@ -115,14 +117,15 @@ class ItemRow(TypedDict):
 class EpisodeRow(TypedDict):
     """One draw of one evaluated item whose answer takes an episode; draws are counted from 0.
 
-    `scores` has the episode's figures by name, `n_tokens` counts its action tokens, and `stop` says
-    why it ended.
+    `scores` has the episode's figures by name, `curated` the chunks that it chose, `n_tokens`
+    counts its action tokens, and `stop` says why it ended.
     """
 
     item_id: str
     draw: int
     stop: str
     n_tokens: int
+    curated: list[str]
     scores: dict[str, float]
 
 

@@ -17,6 +17,8 @@ from harness.cards.registration import SearchSpec, TrainingSpec
 from harness.checks import recomputed
 from harness.checks.episodes import episode_fault
 from harness.records import GroupRecord, StepRecord
+from harness.tasks.sec_search import Query
+from harness.tasks.task import Item
 
 CLOSE = 1e-9
 """Two float64 computations of one reward or advantage, at most a few units large."""
@@ -31,7 +33,7 @@ Fault = str | None
 
 
 def execution_problems(
-    experiment: Experiment, arm: Arm, records: Sequence[StepRecord], n_train: int
+    experiment: Experiment, arm: Arm, records: Sequence[StepRecord], train: Sequence[Item]
 ) -> list[str]:
     """Where steps are not what card and registration say, one line a kind of mistake.
 
@@ -39,17 +41,17 @@ def execution_problems(
         experiment: the card and its registration.
         arm: the arm that took the steps.
         records: its steps from the first one on.
-        n_train: prompts in the train split.
+        train: the train split.
     """
     training, search = experiment.registration.training, experiment.registration.search
     looks: list[Callable[[StepRecord], Fault]] = [
         partial(_other_weights, arm),
-        partial(_other_prompts, arm, training, n_train),
+        partial(_other_prompts, arm, training, len(train)),
         partial(_other_advantages, arm),
         partial(_other_drops, training.drop_constant_groups),
         partial(_other_rewards, training.format_coefficient)
         if search is None
-        else partial(_other_episodes, search),
+        else partial(_other_episodes, search, train),
         partial(_other_lengths, training.max_tokens),
     ]
     problems = []
@@ -165,10 +167,13 @@ def _other_drops(drops: bool, record: StepRecord) -> Fault:
     return None
 
 
-def _other_episodes(search: SearchSpec, record: StepRecord) -> Fault:
+def _other_episodes(search: SearchSpec, train: Sequence[Item], record: StepRecord) -> Fault:
     for group, g in _rollouts(record):
         figures, turns = group["episodes_G"][g], len(group["turn_lengths_G_K"][g])
-        fault = episode_fault(figures, group["rewards_G"][g], search)
+        item = train[group["prompt"]]
+        assert isinstance(item, Query)
+        chosen, reward = group["curated_G"][g], group["rewards_G"][g]
+        fault = episode_fault(figures, reward, search, chosen, item.facts)
         if fault is None and figures["turns"] != turns:
             fault = f"has {figures['turns']:g} turns, {turns} were sampled"
         graded = (figures["f4"] == 1.0, figures["off_format"] == 0.0)

@@ -16,6 +16,9 @@ Settings = dict[str, float | str | None]
 
 SHOWN = 2
 
+Summary = Mapping[str, JsonValue]
+"""What was noted of an arm's training or of an evaluation when it was done."""
+
 CUSTOM = "custom"
 """The loss of a gradient that this client computes; what the datums carry is then not sent."""
 
@@ -66,9 +69,13 @@ class SentArm(Evidence):
 
 
 class SentEvaluation(Evidence):
-    """The requests of a slice of the evaluation; the rest as in `SentStep` and `SentArm`."""
+    """The requests of an evaluation; the rest as in `SentStep` and `SentArm`.
+
+    `samplers` are those that were created: on the saved weights of a path, or on a base model.
+    """
 
     by_turns: bool
+    samplers: list[Settings]
     samples: list[Settings]
     faults: list[str]
     replies: int
@@ -172,13 +179,27 @@ def evaluation_problems(
 
 
 def scored_problems(
-    policy: str, scored: Mapping[str, JsonValue], experiment: Experiment
+    policy: str, scored: Summary, experiment: Experiment, trained: Summary | None = None
 ) -> list[str]:
-    """The same of a whole evaluation, whose account is under `sent` in what was noted of it."""
+    """The same of a whole evaluation, and whether it sampled from what it is said to be of.
+
+    Args:
+        policy: its name.
+        scored: what was noted of the evaluation; its account is under `sent`.
+        experiment: the card and its registration.
+        trained: what was noted of the arm's training, None of the base model.
+    """
     where = f"evaluation of {policy}:"
     if "sent" not in scored:
         return [f"{where} no account of what was sent; run again with --retrain, which keeps one"]
-    return evaluation_problems(SentEvaluation.of(scored["sent"]), experiment, where)
+    sent = SentEvaluation.of(scored["sent"])
+    expected: Settings = {"model_path": None, "base_model": experiment.card.base_model}
+    if trained is not None:
+        expected = {"model_path": str(trained["sampler_path"]), "base_model": None}
+    return [
+        *(f"{where} {x}" for x in setting_problems("made a sampler", sent.samplers, expected, 1)),
+        *evaluation_problems(sent, experiment, where),
+    ]
 
 
 def setting_problems(

@@ -171,9 +171,10 @@ class ArmKeeper:
             raise RunError(f"{entry.name}: its rows can't be read; run again, it evaluates anew")
         name = entry.name.partition("/")[2]
         problems = row_problems(name, rows, self.task().test, self.experiment.registration)
-        problems += scored_problems(name, entry.summary(), self.experiment)
-        if arm is not None:
-            problems += policy_problems(name, self.entry(arm).summary(), entry.summary())
+        scored, trained = entry.summary(), self.entry(arm).summary() if arm else None
+        problems += scored_problems(name, scored, self.experiment, trained)
+        if trained is not None:
+            problems += policy_problems(name, trained, scored)
         if problems:
             raise RunError("\n".join(problems))
         self._rows[entry.key] = rows
@@ -318,9 +319,8 @@ class ArmKeeper:
         return self.service.prompter(task).text(task.train[0])
 
     def _refuse_unregistered(self, arm: Arm, records: Sequence[StepRecord]) -> None:
-        n_train = len(self.task().train)
         problems = [
-            *execution_problems(self.experiment, arm, records, n_train),
+            *execution_problems(self.experiment, arm, records, self.task().train),
             *record_problems(records, arm, self.experiment),
         ]
         if problems:

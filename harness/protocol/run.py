@@ -16,7 +16,13 @@ from harness.cards import Arm, Experiment, load_experiment, read_clusters
 from harness.cards import Criterion as StatedCriterion
 from harness.cards.registration import LossClient
 from harness.checks import PREFLIGHTS, gates
-from harness.checks.decided import joint_problems, outcome_problems, rows_mean, steps_mean
+from harness.checks.decided import (
+    joint_problems,
+    look_problems,
+    outcome_problems,
+    rows_mean,
+    steps_mean,
+)
 from harness.checks.episode_report import episode_lines
 from harness.checks.finding import Finding, GateFinding
 from harness.checks.loss_clients import chosen_client
@@ -223,9 +229,14 @@ class CardRun:
     def outcome(self, criterion: str) -> Outcome:
         """The registered rule applied to one criterion, as it stands among all of them."""
         first = self._decided(1)
-        if not self._second_look():
-            return first[criterion]
-        return looks.agreed(first[criterion], self._decided(2)[criterion])
+        second = self._decided(2) if self._second_look() else None
+        outcome = first[criterion]
+        if second is not None:
+            outcome = looks.agreed(outcome, second[criterion])
+        look = self.experiment.rule.second_look
+        if problems := look_problems(look, first, second, outcome):
+            raise RunError("\n".join(problems))
+        return outcome
 
     def diagnostics(self) -> tuple[str, ...]:
         """Lines that were not used for the verdict."""

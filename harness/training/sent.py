@@ -121,6 +121,7 @@ async def sent_evaluation(
     ]
     return SentEvaluation(
         by_turns=prompter.by_turns,
+        samplers=seen.samplers,
         samples=seen.samples,
         faults=[
             *prompt_faults(

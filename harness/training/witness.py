@@ -35,6 +35,7 @@ class Seen:
     """What was asked for since it was last taken, and what came back."""
 
     created: list[Settings] = field(default_factory=list)
+    samplers: list[Settings] = field(default_factory=list)
     samples: list[Settings] = field(default_factory=list)
     responses: list[Response] = field(default_factory=list)
     losses: list[Settings] = field(default_factory=list)
@@ -94,7 +95,9 @@ class Witness:
     async def create_sampling_client_async(
         self, model_path: str | None = None, base_model: str | None = None
     ) -> tinker.SamplingClient:
-        """Remember which version a sampler's path was saved as."""
+        """Note what a sampler is created on, and know which version its path was saved as."""
+        asked = {"model_path": model_path, "base_model": base_model}
+        self.seen.samplers.append(as_settings(asked))
         client = await self._service.create_sampling_client_async(model_path, base_model)
         return self.sampler(client, None if model_path is None else self._versions.get(model_path))
 

@@ -243,6 +243,7 @@ def throw_away(experiment: Experiment) -> ThrowAwayEvidence:
         },
         evaluated=128,
         evaluation_seconds=1.0,
+        printed=True,
         sent=[sent_arm(experiment, arm) for arm in experiment.arms],
         sent_evaluation=SentEvaluation(
             samples=[
@@ -252,6 +253,7 @@ def throw_away(experiment: Experiment) -> ThrowAwayEvidence:
             ],
             faults=[],
             by_turns=False,
+            samplers=[],
             replies=128,
         ),
         resumed=ResumedArm(

@@ -15,6 +15,7 @@ from harness.records import Row, StepRecord
 from harness.tasks.task import Item, Task
 from harness.training.evaluate import evaluate
 from harness.training.loop import ArmContext, ArmState, open_arm, run_step
+from harness.training.prints import sampler_print
 from harness.training.probes.arms import throw_away_arms
 from harness.training.probes.restoration import LONGEST
 from harness.training.probes.resumed import resumed_arm
@@ -54,9 +55,7 @@ async def collect(
                     arm=context.arm.name,
                     by_turns=prompter.by_turns,
                     steps=[SentStep.of(record["sent"]) for record in records],
-                    unregistered=execution_problems(
-                        experiment, context.arm, records, len(task.train)
-                    ),
+                    unregistered=execution_problems(experiment, context.arm, records, task.train),
                 )
             )
         _, sampler = state.snapshots.sampler(timed)
@@ -66,6 +65,7 @@ async def collect(
         seconds, evaluated = time.perf_counter() - started, state.witness.take()
         # of all arms the one that needs most snapshots
         stalest = max(contexts.values(), key=lambda context: context.arm.lag)
+        printed = await sampler_print(sampler, prompter.text(task.train[0])) is not None
         text = prompter.text(task.train[0])[:LONGEST]
         resumed = await resumed_arm(stalest, states[stalest.arm.name], text)
     consumed = max(arm.prompts for arm in experiment.arms)
@@ -77,6 +77,7 @@ async def collect(
         lengths={"train": lengths(prompter, drawn), "test": lengths(prompter, task.test)},
         evaluated=len(items),
         evaluation_seconds=seconds,
+        printed=printed,
         sent=sent,
         sent_evaluation=await sent_evaluation(evaluated, rows, items, prompter, spec),
         resumed=resumed,
