@@ -47,6 +47,13 @@ def outcome_problems(
     method = stated.method or rule.method
     if outcome.method != method:
         problems.append(f"{where}: decided by {outcome.method}, {method} is registered")
+    found = (outcome.alpha, outcome.sides, outcome.unit, outcome.metric)
+    level = (rule.alpha, rule.sides, stated.unit or rule.unit, stated.metric)
+    if found != level:
+        told, wanted = (", ".join(map(str, each)) for each in (found, level))
+        problems.append(
+            f"{where}: decided with alpha, sides, unit and metric {told}, {wanted} are registered"
+        )
     if method == POINT_THRESHOLDS or stated.seed_range is not None:
         possible = threshold_verdicts(stated, arm_means)
         if outcome.verdict not in possible:

@@ -16,12 +16,16 @@ from harness.cards import Arm, Experiment
 from harness.cards.registration import SearchSpec, TrainingSpec
 from harness.checks import recomputed
 from harness.checks.episodes import episode_fault
+from harness.checks.kernel import Corpus
 from harness.records import GroupRecord, StepRecord
 from harness.tasks.sec_search import Query
 from harness.tasks.task import Item
 
 CLOSE = 1e-9
 """Two float64 computations of one reward or advantage, at most a few units large."""
+
+LOOKED_AT = 8
+"""Steps of an arm whose baselines are worked out again from the texts: a few milliseconds each."""
 
 STAKE = 0.5
 """Of the wealth that each pair of tokens bets, in (0, 1); see `sameness`."""
@@ -48,6 +52,7 @@ def execution_problems(
         partial(_other_weights, arm),
         partial(_other_prompts, arm, training, len(train)),
         partial(_other_advantages, arm),
+        _baselines_look(arm, train, [record["step"] for record in records]),
         partial(_other_drops, training.drop_constant_groups),
         partial(_other_rewards, training.format_coefficient)
         if search is None
@@ -153,6 +158,41 @@ def _other_advantages(arm: Arm, record: StepRecord) -> Fault:
                     f"train item {group['prompt']} has the advantage {found:.6g}, the rewards make "
                     f"{wanted:.6g} by {arm.estimator}; change it in the estimator alone"
                 )
+    return None
+
+
+def _baselines_look(
+    arm: Arm, train: Sequence[Item], steps: Sequence[int]
+) -> Callable[[StepRecord], Fault]:
+    """Compare the baselines of similar prompts with those of the texts, in a few of these steps."""
+    if arm.estimator not in ("gs1", "uniform_loo"):
+        return lambda record: None if record["kernel"] is None else "has baselines of prompts"
+    similar = None
+    if arm.kernel is not None:
+        similar = Corpus.of([item.question for item in train], arm.kernel)
+    looked_at = set(steps[:: max(1, len(steps) // LOOKED_AT)]) | set(steps[-1:])
+    return lambda r: _other_baselines(arm, train, similar, r) if r["step"] in looked_at else None
+
+
+def _other_baselines(
+    arm: Arm, train: Sequence[Item], similar: Corpus | None, record: StepRecord
+) -> Fault:
+    rewards = [reward for group in record["groups"] for reward in group["rewards_G"]]
+    if similar is None:
+        expected = [(math.fsum(rewards) - r) / (len(rewards) - 1) for r in rewards]
+    else:
+        texts = [train[group["prompt"]].question for group in record["groups"]]
+        expected = similar.baselines(texts, rewards)
+    recorded = [] if record["kernel"] is None else record["kernel"]["baselines_P"]
+    if len(recorded) != len(expected):
+        return f"has {len(recorded)} baselines for {len(expected)} prompts; record one each"
+    for group, found, wanted in zip(record["groups"], recorded, expected, strict=True):
+        if not abs(found - wanted) <= CLOSE:
+            return (
+                f"train item {group['prompt']} has the baseline {found:.6g}, its batch's rewards "
+                f"and texts make {wanted:.6g} by {arm.estimator}; weigh prompts by the registered "
+                "kernel, each without itself"
+            )
     return None
 
 

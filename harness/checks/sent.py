@@ -5,11 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import orjson
 from pydantic import JsonValue
 
 from harness.cards import Arm, Experiment
 from harness.checks.evidence import Evidence
-from harness.records import StepRecord
+from harness.records import Row, StepRecord
+from harness.tasks.task import Item
 
 Settings = dict[str, float | str | None]
 """One request's settings by the SDK's names; whole numbers and flags as floats."""
@@ -18,6 +20,8 @@ SHOWN = 2
 
 Summary = Mapping[str, JsonValue]
 """What was noted of an arm's training or of an evaluation when it was done."""
+
+OTHER_ROWS = "the stored rows are not those that were graded; run again with --retrain"
 
 CUSTOM = "custom"
 """The loss of a gradient that this client computes; what the datums carry is then not sent."""
@@ -37,7 +41,7 @@ class SentStep(Evidence):
     `created` are the training clients that were created new. `samples` are sampling requests, each
     with the `version` of its sampler: the updates behind its weights; `probed` are those of a
     gradient probe. `losses` are gradients asked for, `optimizer` the updates, `datums_sha256` is
-    the `digest` of all datums.
+    the `digest` of all datums, `questions_sha256` that of what was asked.
     `faults` says where datums, prompts or rewards are not those of the responses that came back.
     `replies` counts the turns of its rollouts, `updates` is 0 where all of its groups were dropped
     and nothing was to update, else 1.
@@ -49,6 +53,7 @@ class SentStep(Evidence):
     losses: list[Settings]
     optimizer: list[Settings]
     datums_sha256: str
+    questions_sha256: str
     faults: list[str]
     replies: int
     updates: int
@@ -72,9 +77,11 @@ class SentEvaluation(Evidence):
     """The requests of an evaluation; the rest as in `SentStep` and `SentArm`.
 
     `samplers` are those that were created: on the saved weights of a path, or on a base model.
+    `rows_sha256` is that of the rows that came of it.
     """
 
     by_turns: bool
+    rows_sha256: str
     samplers: list[Settings]
     samples: list[Settings]
     faults: list[str]
@@ -88,7 +95,9 @@ def arm_problems(sent: SentArm | None, arm: Arm, experiment: Experiment) -> list
     return [*step_problems(sent.steps, arm, experiment, sent.by_turns), *sent.unregistered]
 
 
-def record_problems(records: Sequence[StepRecord], arm: Arm, experiment: Experiment) -> list[str]:
+def record_problems(
+    records: Sequence[StepRecord], arm: Arm, experiment: Experiment, train: Sequence[Item]
+) -> list[str]:
     """Where what was sent for stored steps, from the first on, is not registered or not stored."""
     accounts = [record["sent"] for record in records if "sent" in record]
     if len(accounts) != len(records):
@@ -108,6 +117,17 @@ def record_problems(records: Sequence[StepRecord], arm: Arm, experiment: Experim
         problems.append(
             f"arm {arm.name}: step {other[0]} sent datums of other tokens, log-probs or advantages "
             f"than its record has{_also(len(other) - 1)}; store what is sent"
+        )
+    asked = [
+        record["step"]
+        for record, step in zip(records, steps, strict=True)
+        if step.questions_sha256
+        != asked_digest([train[group["prompt"]] for group in record["groups"]])
+    ]
+    if asked:
+        problems.append(
+            f"arm {arm.name}: step {asked[0]} asked other questions than the registered items of "
+            f"its record hold{_also(len(asked) - 1)}; keep the train split as it was read"
         )
     return problems
 
@@ -179,12 +199,17 @@ def evaluation_problems(
 
 
 def scored_problems(
-    policy: str, scored: Summary, experiment: Experiment, trained: Summary | None = None
+    policy: str,
+    rows: Sequence[Row],
+    scored: Summary,
+    experiment: Experiment,
+    trained: Summary | None = None,
 ) -> list[str]:
     """The same of a whole evaluation, and whether it sampled from what it is said to be of.
 
     Args:
         policy: its name.
+        rows: its rows, as stored.
         scored: what was noted of the evaluation; its account is under `sent`.
         experiment: the card and its registration.
         trained: what was noted of the arm's training, None of the base model.
@@ -196,7 +221,9 @@ def scored_problems(
     expected: Settings = {"model_path": None, "base_model": experiment.card.base_model}
     if trained is not None:
         expected = {"model_path": str(trained["sampler_path"]), "base_model": None}
+    other = [] if sent.rows_sha256 == rows_digest(rows) else [f"{where} {OTHER_ROWS}"]
     return [
+        *other,
         *(f"{where} {x}" for x in setting_problems("made a sampler", sent.samplers, expected, 1)),
         *evaluation_problems(sent, experiment, where),
     ]
@@ -311,6 +338,16 @@ def digest(rows: Iterable[Carried]) -> str:
         total.update(np.asarray(row.logprobs_T, np.float32).tobytes())
         total.update(np.asarray(row.advantages_T, np.float32).tobytes())
     return total.hexdigest()
+
+
+def asked_digest(items: Iterable[Item]) -> str:
+    """sha256 over the ids and questions of items, in hex."""
+    return hashlib.sha256(repr([(i.id, i.question) for i in items]).encode()).hexdigest()
+
+
+def rows_digest(rows: Sequence[Row]) -> str:
+    """sha256 over evaluated rows, in hex."""
+    return hashlib.sha256(orjson.dumps(rows, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def _recorded(record: StepRecord, step: SentStep) -> Iterator[Carried]:

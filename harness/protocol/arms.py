@@ -172,7 +172,7 @@ class ArmKeeper:
         name = entry.name.partition("/")[2]
         problems = row_problems(name, rows, self.task().test, self.experiment.registration)
         scored, trained = entry.summary(), self.entry(arm).summary() if arm else None
-        problems += scored_problems(name, scored, self.experiment, trained)
+        problems += scored_problems(name, rows, scored, self.experiment, trained)
         if trained is not None:
             problems += policy_problems(name, trained, scored)
         if problems:
@@ -321,7 +321,7 @@ class ArmKeeper:
     def _refuse_unregistered(self, arm: Arm, records: Sequence[StepRecord]) -> None:
         problems = [
             *execution_problems(self.experiment, arm, records, self.task().train),
-            *record_problems(records, arm, self.experiment),
+            *record_problems(records, arm, self.experiment, self.task().train),
         ]
         if problems:
             raise RunError("\n".join(problems))

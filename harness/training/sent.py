@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from harness.cards.registration import EvaluationSpec
-from harness.checks.sent import Carried, SentEvaluation, SentStep, digest
+from harness.checks.sent import (
+    Carried,
+    SentEvaluation,
+    SentStep,
+    asked_digest,
+    digest,
+    rows_digest,
+)
 from harness.records import GroupRecord, Row, StepRecord
 from harness.tasks.task import Item
 from harness.training.prompts import AnyPrompter
@@ -87,6 +94,7 @@ async def sent_step(
         losses=seen.losses,
         optimizer=seen.optimizer,
         datums_sha256=digest(carried),
+        questions_sha256=asked_digest([train[group["prompt"]] for group in record["groups"]]),
         faults=[*faults, *stop_faults(seen, again)],
         replies=sum(len(turns) for _, _, turns, _ in episodes),
         updates=int(not all(group.get("dropped", False) for group in record["groups"])),
@@ -122,6 +130,7 @@ async def sent_evaluation(
     return SentEvaluation(
         by_turns=prompter.by_turns,
         samplers=seen.samplers,
+        rows_sha256=rows_digest(rows),
         samples=seen.samples,
         faults=[
             *prompt_faults(

@@ -254,6 +254,7 @@ def throw_away(experiment: Experiment) -> ThrowAwayEvidence:
             faults=[],
             by_turns=False,
             samplers=[],
+            rows_sha256="",
             replies=128,
         ),
         resumed=ResumedArm(
@@ -282,6 +283,7 @@ def sent_arm(experiment: Experiment, arm: Arm) -> SentArm:
                 created=[] if step else [{**created, **flags}],
                 probed=[],
                 datums_sha256="",
+                questions_sha256="",
                 samples=[
                     {**asked, "seed": float(seed), "version": float(step)}
                     for seed in range(arm.groups_per_batch)
