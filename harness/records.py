@@ -87,12 +87,14 @@ class StepFigures(TypedDict):
 class Checkpoint(TypedDict):
     """Where an arm can go on: after `version` updates, from `state_path`.
 
-    `snapshots` are the sampler weights that later steps still need, by version.
+    `snapshots` are the sampler weights that later steps still need, by version, and `print` is what
+    the learner made of a fixed text when it was saved.
     """
 
     version: int
     state_path: str
     snapshots: dict[str, str]
+    print: NotRequired[list[float]]
 
 
 @final

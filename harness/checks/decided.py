@@ -45,6 +45,16 @@ def outcome_problems(
             f"{where}: decided at the margin {outcome.margin:g}, {stated.margin:g} is registered"
         )
     method = stated.method or rule.method
+    if method == "paired_hoeffding" and outcome.lower is not None:
+        # Hoeffding 1963, Theorem 2: R sqrt(ln(sides / alpha) / 2n) around a mean of range R
+        low, high = stated.bounds
+        most = (high - low) * math.fsum(map(abs, stated.weights.values()))
+        half = most * math.sqrt(math.log(rule.sides / rule.alpha) / (2 * outcome.n_registered))
+        if not abs(outcome.estimate - half - outcome.lower) <= CLOSE:
+            problems.append(
+                f"{where}: lower limit {outcome.lower:.6g}, scores in {stated.bounds} of "
+                f"{outcome.n_registered} items make {outcome.estimate - half:.6g}"
+            )
     if outcome.method != method:
         problems.append(f"{where}: decided by {outcome.method}, {method} is registered")
     found = (outcome.alpha, outcome.sides, outcome.unit, outcome.metric)

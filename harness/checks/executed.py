@@ -51,6 +51,7 @@ def execution_problems(
     looks: list[Callable[[StepRecord], Fault]] = [
         partial(_other_weights, arm),
         partial(_other_prompts, arm, training, len(train)),
+        partial(_other_seeds, arm),
         partial(_other_advantages, arm),
         _baselines_look(arm, train, [record["step"] for record in records]),
         partial(_other_drops, training.drop_constant_groups),
@@ -131,6 +132,17 @@ def _other_prompts(arm: Arm, training: TrainingSpec, n_train: int, record: StepR
     found = f"{len(drawn)} prompts" if other is None else f"train item {other[0]}"
     wanted = f"{len(expected)}" if other is None else f"train item {other[1]}"
     return f"drew {found}, {wanted} is next in the registered order; walk it from its start"
+
+
+def _other_seeds(arm: Arm, record: StepRecord) -> Fault:
+    for group in record["groups"]:
+        name = f"{arm.seed}/rollout/{arm.name}/{record['step']}/{group['prompt']}"
+        if group["seed"] != _stream(name):
+            return (
+                f"train item {group['prompt']} was sampled with the seed {group['seed']}, the "
+                f"stream {name} has {_stream(name)}; name arm, step and prompt in each seed"
+            )
+    return None
 
 
 def _other_rewards(coefficient: float, record: StepRecord) -> Fault:

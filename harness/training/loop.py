@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from harness.cards import Arm, Experiment, Registration
 from harness.cards.registration import LossClient
-from harness.errors import DataError
+from harness.checks.lag import SAME
+from harness.errors import DataError, RunError
 from harness.records import Checkpoint, StepRecord
 from harness.store import Entry
 from harness.tasks.task import Item, Task
@@ -18,7 +19,7 @@ from harness.training.estimators import Estimate, Estimator, estimator, refuse_b
 from harness.training.fixed_text import forward
 from harness.training.gradient_probe import fresh_arm, gradient_cosine
 from harness.training.metrics import metrics_of
-from harness.training.prints import take_prints
+from harness.training.prints import learner_print, take_prints
 from harness.training.prompts import AnyPrompter
 from harness.training.rollouts import SampledGroup, sample_step
 from harness.training.sent import sent_step
@@ -183,6 +184,7 @@ async def open_arm(context: ArmContext) -> ArmState:
         client = await service.create_training_client_from_state_with_optimizer_async(
             checkpoint["state_path"]
         )
+        await refuse_other_weights(context, client, checkpoint)
         await snapshots.restore(checkpoint["snapshots"])
         version = checkpoint["version"]
     info = await client.get_info_async()
@@ -330,9 +332,33 @@ async def save_checkpoint(context: ArmContext, state: ArmState) -> None:
         return
     saved = await (await state.client.save_state_async(f"{state.version:06d}")).result_async()
     checkpoint = Checkpoint(
-        version=state.version, state_path=saved.path, snapshots=state.snapshots.paths()
+        version=state.version,
+        state_path=saved.path,
+        snapshots=state.snapshots.paths(),
+        print=await learner_print(state.client, context.prompter.text(context.train[0])),
     )
     context.entry.publish("checkpoint", checkpoint)
+
+
+async def refuse_other_weights(
+    context: ArmContext, client: tinker.TrainingClient, checkpoint: Checkpoint
+) -> None:
+    """Hold a restored client against the print of the weights that were saved.
+
+    Raises:
+        RunError: they differ; what was trained from here on would be another run.
+    """
+    saved = checkpoint.get("print")
+    if saved is None:
+        return
+    restored = await learner_print(client, context.prompter.text(context.train[0]))
+    difference = max(abs(a - b) for a, b in zip(saved, restored, strict=True))
+    if not difference <= SAME:
+        raise RunError(
+            f"arm {context.arm.name}: log-probs of the weights restored after "
+            f"{checkpoint['version']} updates differ by {difference:.3g} from the saved ones', "
+            f"bound {SAME:g}; run again with --retrain"
+        )
 
 
 def updates_behind(entry: Entry, checkpoint: Checkpoint | None) -> dict[str, int]:

@@ -12,7 +12,7 @@ from harness.cards import load_experiment
 from harness.checks.episodes import BROKEN
 from harness.checks.executed import CERTAIN, execution_problems, sameness, step_prompts
 from harness.tasks.sec_search import Fact, Query
-from harness.training.streams import arm_order
+from harness.training.streams import arm_order, stream_seed
 
 CARD = Path(__file__).parents[2] / "experiments/cards/tailrl_lag8_sec_search_4b.json"
 TRAIN = [Query(f"q_{i}", "Which?", "x", (Fact("a", ("c0",), False),)) for i in range(100)]
@@ -73,6 +73,7 @@ def test_every_kind_of_mistake_has_its_line(experiment, sound_steps):
 
     assert "updated version 7" in spoiled(lambda step, _: step.update(version=7))
     assert "is next in the registered order" in spoiled(lambda _, group: group.update(prompt=-1))
+    assert "name arm, step and prompt in each seed" in spoiled(lambda _, g: g.update(seed=7))
     assert "its grades make 0" in spoiled(lambda _, g: g["correct_G"].__setitem__(0, False))
     assert "by group_mean" in spoiled(lambda _, g: g["advantages_G"].__setitem__(0, 0.1))
     assert "ended by length after 2" in spoiled(lambda _, g: g["stop_G"].__setitem__(0, "length"))
@@ -128,6 +129,7 @@ def _search():
         groups = [
             {
                 "prompt": prompt,
+                "seed": stream_seed(arm.seed, "rollout", arm.name, step, prompt),
                 "rewards_G": [-0.2] * 8,
                 "advantages_G": [0.0] * 8,
                 "correct_G": [False] * 8,
@@ -168,7 +170,7 @@ def _sound_steps(experiment):
             {
                 "prompt": prompt,
                 "requested": 2,
-                "seed": prompt,
+                "seed": stream_seed(arm.seed, "rollout", arm.name, step, prompt),
                 "rewards_G": [1.0, -training.format_coefficient],
                 "advantages_G": [0.55, -0.55],
                 "correct_G": [True, False],
