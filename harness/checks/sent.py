@@ -346,8 +346,9 @@ def asked_digest(items: Iterable[Item]) -> str:
 
 
 def rows_digest(rows: Sequence[Row]) -> str:
-    """sha256 over evaluated rows, in hex."""
-    return hashlib.sha256(orjson.dumps(rows, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    """sha256 over evaluated rows, in hex, whatever their order."""
+    lines = sorted(orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in rows)
+    return hashlib.sha256(b"\n".join(lines)).hexdigest()
 
 
 def _recorded(record: StepRecord, step: SentStep) -> Iterator[Carried]:
