@@ -36,7 +36,7 @@ class Carried(NamedTuple):
 
 
 class SentStep(Evidence):
-    """The requests of one step, in the order in which they were made.
+    """The requests of one step: samples in the order of their seeds, the rest as it was made.
 
     `created` are the training clients that were created new. `samples` are sampling requests, each
     with the `version` of its sampler: the updates behind its weights; `probed` are those of a

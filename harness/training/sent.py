@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -15,6 +15,7 @@ from harness.checks.sent import (
     Carried,
     SentEvaluation,
     SentStep,
+    Settings,
     asked_digest,
     digest,
     rows_digest,
@@ -89,8 +90,8 @@ async def sent_step(
     faults += reward_faults([(where, paid, r.reward) for (where, _, _, paid), r in beside])
     return SentStep(
         created=seen.created,
-        samples=[asked for asked in seen.samples if asked not in others],
-        probed=others,
+        samples=in_order(asked for asked in seen.samples if asked not in others),
+        probed=in_order(others),
         losses=seen.losses,
         optimizer=seen.optimizer,
         datums_sha256=digest(carried),
@@ -131,7 +132,7 @@ async def sent_evaluation(
         by_turns=prompter.by_turns,
         samplers=seen.samplers,
         rows_sha256=rows_digest(rows),
-        samples=seen.samples,
+        samples=in_order(seen.samples),
         faults=[
             *prompt_faults(
                 [
@@ -146,6 +147,11 @@ async def sent_evaluation(
         ],
         replies=sum(int(row["scores"]["turns"]) if "draw" in row else 1 for row in rows),
     )
+
+
+def in_order(samples: Iterable[Settings]) -> list[Settings]:
+    """Requests by their seed: those that are under way at once come in any order."""
+    return sorted(samples, key=lambda asked: float(asked.get("seed") or 0.0))
 
 
 def turns_of(group: GroupRecord, g: int) -> list[Turn]:
