@@ -165,7 +165,7 @@ def holm_verdicts(own: Verdict, id: str, claims: Mapping[str, Outcome]) -> set[V
     return found
 
 
-def look_problems(
+def agreement_problems(
     look: SecondLook | None,
     first: Mapping[str, Outcome],
     second: Mapping[str, Outcome] | None,

@@ -17,8 +17,8 @@ from harness.cards import Criterion as StatedCriterion
 from harness.cards.registration import LossClient
 from harness.checks import PREFLIGHTS, gates
 from harness.checks.decided import (
+    agreement_problems,
     joint_problems,
-    look_problems,
     outcome_problems,
     rows_mean,
     steps_mean,
@@ -234,7 +234,7 @@ class CardRun:
         if second is not None:
             outcome = looks.agreed(outcome, second[criterion])
         look = self.experiment.rule.second_look
-        if problems := look_problems(look, first, second, outcome):
+        if problems := agreement_problems(look, first, second, outcome):
             raise RunError("\n".join(problems))
         return outcome
 

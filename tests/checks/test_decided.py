@@ -6,8 +6,8 @@ import pytest
 from harness.cards import Criterion as Stated
 from harness.cards.card import SecondLook
 from harness.checks.decided import (
+    agreement_problems,
     joint_problems,
-    look_problems,
     outcome_problems,
     rows_mean,
     steps_mean,
@@ -227,24 +227,24 @@ class TestLooks:
             for verdict, estimate in zip(verdicts, (0.7, 0.6), strict=True)
         )
         if not looks.wanted(LOOK, first["claim"]):
-            assert look_problems(LOOK, first, None, first["claim"]) == []
-            (line,) = look_problems(LOOK, first, second, first["claim"])
+            assert agreement_problems(LOOK, first, None, first["claim"]) == []
+            (line,) = agreement_problems(LOOK, first, second, first["claim"])
             assert "decided on 2 look(s), the first calls for 1" in line
             return
         together = looks.agreed(first["claim"], second["claim"])
 
-        assert look_problems(LOOK, first, second, together) == []
+        assert agreement_problems(LOOK, first, second, together) == []
         for other in set(Verdict) - {together.verdict}:
-            lines = look_problems(LOOK, first, second, replace(together, verdict=other))
+            lines = agreement_problems(LOOK, first, second, replace(together, verdict=other))
             assert f"criterion claim: {other} after looks that say {verdicts[0]}" in lines[0]
 
     def test_a_look_that_was_left_out_is_named(self, outcome):
         """An estimate in the registered range calls for it; without a second look none is."""
         first = {"claim": replace(outcome, id="claim", estimate=0.7)}
 
-        (line,) = look_problems(LOOK, first, None, first["claim"])
+        (line,) = agreement_problems(LOOK, first, None, first["claim"])
         assert line == "criterion claim: decided on 1 look(s), the first calls for 2"
-        assert look_problems(None, first, None, first["claim"]) == []
+        assert agreement_problems(None, first, None, first["claim"]) == []
 
     def test_figures_of_the_first_look_alone_are_named(self, outcome):
         """Of two looks the estimate is the mean, the limits are the outermost."""
@@ -252,7 +252,7 @@ class TestLooks:
         second = {"claim": replace(outcome, id="claim", estimate=0.6)}
         together = replace(looks.agreed(first["claim"], second["claim"]), estimate=0.7)
 
-        (line,) = look_problems(LOOK, first, second, together)
+        (line,) = agreement_problems(LOOK, first, second, together)
         assert "two looks make the estimate 0.65" in line
 
 
