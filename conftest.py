@@ -1,3 +1,3 @@
-"""Wires the harness into pytest; everything else lives in harness/plugin."""
+"""Wires the harness into pytest where it is not installed; it lives in harness/plugin."""
 
 pytest_plugins = ["harness.plugin"]

@@ -14,7 +14,8 @@
     ├── RunError             training or evaluation produced something that can't be used
     └── BudgetExceeded       the registered wall-time cap was reached; state is kept
 
-A message is one line: what, the value, the bound, and what to do.
+A message is one line: what, the value, the bound, and what to do. Where several problems are found
+at once it has such a line for each.
 """
 
 

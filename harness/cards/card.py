@@ -4,9 +4,15 @@ The models follow the cards' own vocabulary key for key. Unknown keys and wrong 
 errors, because a misspelt key is a rule that silently does not apply.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+"""Of an arm or a criterion: it becomes part of item ids, of paths and of the service's names."""
+
+Reason = Annotated[str, Field(min_length=1)]
+"""Words that a reader is owed."""
 
 
 class Frozen(BaseModel):
@@ -60,7 +66,7 @@ class Schedule(Frozen):
 class CardArm(Frozen):
     """One training arm as the card states it."""
 
-    name: str
+    name: Name
     advantage_mode: str
     group_size: int = Field(gt=0)
     groups_per_batch: int = Field(gt=0)
@@ -132,7 +138,7 @@ class Criterion(Frozen):
     seed. `refuted` and `seed_range` belong to the methods that compare the estimate itself.
     """
 
-    id: str
+    id: Name
     metric: str
     weights: dict[str, float]
     bounds: tuple[float, float]

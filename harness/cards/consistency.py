@@ -1,16 +1,16 @@
 """What must hold between the parts of an experiment: pure functions from models to problems."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from pydantic import JsonValue
 
-from harness.cards.card import Card, GateCheck
+from harness.cards.card import Card, Criterion, DecisionRule, GateCheck
 from harness.cards.experiment import Change, Experiment
 from harness.cards.merge import changed_pointers
 from harness.cards.registration import ESTIMATOR_SETTINGS, Registration
-from harness.names import BASE, POINT_ESTIMATE, POINT_THRESHOLDS
+from harness.names import BASE, BY_ESTIMATE, POINT_THRESHOLDS
 
 
 def experiment_problems(experiment: Experiment) -> list[str]:
@@ -26,6 +26,7 @@ def experiment_problems(experiment: Experiment) -> list[str]:
         *estimator_problems(registration),
         *lag_problems(registration),
         *measured_problems(card, registration),
+        *power_problems(card, registration),
         *task_problems(experiment),
     ]
     # arms can be compared once each has a schedule, and looks once there is a rule
@@ -80,8 +81,13 @@ def schedule_problems(card: Card, registration: Registration) -> list[str]:
 
 def gate_problems(gates: Iterable[GateCheck]) -> list[str]:
     """Every gate can come out both ways: it has a bound, and some value lies inside it."""
-    problems = []
+    gates = list(gates)
+    problems = [f"gate {name} is stated twice" for name in _twice(gate.metric for gate in gates)]
     for gate in gates:
+        if gate.one_of is not None and (gate.min is not None or gate.max is not None):
+            problems.append(
+                f"gate {gate.metric}: one_of is of names, min and max of numbers; give one kind"
+            )
         if gate.min is None and gate.max is None and not gate.one_of:
             problems.append(f"gate {gate.metric}: no min, max or one_of, so it can't fail; add one")
         if gate.min is not None and gate.max is not None and gate.min > gate.max:
@@ -101,41 +107,54 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
         problems.append("the card states its decision rule; don't register another")
     stated = [*rule.criteria, *registration.supporting]
     problems += [f"criterion {name!r} is named twice" for name in _twice(c.id for c in stated)]
-    if rule.method == POINT_ESTIMATE and rule.combine not in ("all_must_pass", "all_must_agree"):
-        problems.append(
-            f"method {POINT_ESTIMATE} has no p value, which {rule.combine} needs for Holm; "
-            "register all_must_pass"
-        )
-    for criterion in rule.criteria if rule.combine == "all_must_agree" else ():
-        by_thresholds = (criterion.method or rule.method) == POINT_THRESHOLDS
-        if by_thresholds and not criterion.premise and criterion.refuted is None:
+    problems += combine_problems(rule)
+    roles = {arm.role for arm in registration.arms}
+    if BASE in roles:
+        problems.append(f"role {BASE!r} is the untrained base model's; give the arm another")
+    for criterion in stated:
+        problems += criterion_problems(criterion, roles | {BASE})
+    return problems
+
+
+def combine_problems(rule: DecisionRule) -> list[str]:
+    """Each criterion that makes the verdict has what the rule combines: a p value, a refutation."""
+    problems = []
+    for criterion in rule.criteria:
+        method = criterion.method or rule.method
+        if criterion.premise:
+            continue
+        if method in BY_ESTIMATE and rule.combine not in ("all_must_pass", "all_must_agree"):
+            problems.append(
+                f"criterion {criterion.id}: {method} has no p value, which {rule.combine} needs "
+                "for Holm; register all_must_pass"
+            )
+        irrefutable = method == POINT_THRESHOLDS and criterion.refuted is None
+        if irrefutable and rule.combine == "all_must_agree":
             problems.append(
                 f"criterion {criterion.id}: nothing refutes it, and all criteria must agree, so "
                 "the experiment can't be refuted; register what refutes"
             )
-    roles = {arm.role for arm in registration.arms}
-    if BASE in roles:
-        problems.append(f"role {BASE!r} is the untrained base model's; give the arm another")
-    roles.add(BASE)
-    for criterion in stated:
-        low, high = criterion.bounds
-        if low >= high:
-            problems.append(f"criterion {criterion.id}: bounds [{low}, {high}] hold no interval")
-        if not any(criterion.weights.values()):
-            problems.append(f"criterion {criterion.id}: every weight is 0, so it contrasts nothing")
-        if criterion.next_step is not None and not criterion.premise:
-            problems.append(
-                f"criterion {criterion.id}: next_step is what to do when a premise is not shown, "
-                "and this is no premise; remove it"
-            )
-        if not set(criterion.weights) - {BASE}:
-            problems.append(f"criterion {criterion.id}: weighs no arm; weigh one")
-        unknown = sorted(set(criterion.weights) - roles)
-        if unknown:
-            problems.append(
-                f"criterion {criterion.id}: weighs {unknown}, but the arms play {sorted(roles)}; "
-                "weigh these"
-            )
+    return problems
+
+
+def criterion_problems(criterion: Criterion, roles: Collection[str]) -> list[str]:
+    """A criterion contrasts roles that there are, within bounds that hold something."""
+    where, problems = f"criterion {criterion.id}: ", []
+    low, high = criterion.bounds
+    if low >= high:
+        problems.append(f"{where}bounds [{low}, {high}] hold no interval")
+    if not any(criterion.weights.values()):
+        problems.append(f"{where}every weight is 0, so it contrasts nothing")
+    if criterion.next_step is not None and not criterion.premise:
+        problems.append(
+            f"{where}next_step is what to do when a premise is not shown, and this is no premise; "
+            "remove it"
+        )
+    if not set(criterion.weights) - {BASE}:
+        problems.append(f"{where}weighs no arm; weigh one")
+    unknown = sorted(set(criterion.weights) - set(roles))
+    if unknown:
+        problems.append(f"{where}weighs {unknown}, but the arms play {sorted(roles)}; weigh these")
     return problems
 
 
@@ -288,6 +307,27 @@ def measured_problems(card: Card, registration: Registration) -> list[str]:
             f"evaluation: {evaluation.samples} samples at temperature 0 are all the same; "
             "draw 1, or raise the temperature"
         )
+    return problems
+
+
+def power_problems(card: Card, registration: Registration) -> list[str]:
+    """Effects are expected of criteria that there are, and no larger than the contrast can be."""
+    rule, power = card.decision_rule or registration.decision_rule, registration.power
+    criteria = {criterion.id: criterion for criterion in (rule.criteria if rule else ())}
+    problems = [
+        f"power.expected_effects names {name!r}, the criteria are {list(criteria)}; name these"
+        for name in power.expected_effects
+        if name not in criteria
+    ]
+    for criterion in criteria.values():
+        effect = power.expected_effects.get(criterion.id, power.expected_effect)
+        ends = [[w * bound for bound in criterion.bounds] for w in criterion.weights.values()]
+        low, high = sum(min(end) for end in ends), sum(max(end) for end in ends)
+        if not low <= effect <= high:
+            problems.append(
+                f"criterion {criterion.id}: an effect of {effect:g} is expected, the contrast lies "
+                f"in [{low:g}, {high:g}]; give it as a fraction, 3 points are 0.03"
+            )
     return problems
 
 

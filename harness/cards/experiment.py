@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from harness.cards.card import Card, CardArm, DecisionRule, Frozen, GateCheck
+from harness.cards.card import Card, CardArm, DecisionRule, Frozen, GateCheck, Reason
 from harness.cards.registration import ArmSpec, Kernel, Loss, LossClient, Registration
 from harness.errors import CardError
 
@@ -15,7 +16,7 @@ class Change(Frozen):
     """A part of card or registration that a scale replaces, and why."""
 
     pointer: str = Field(pattern=r"^/(card|registration)/")
-    reason: str
+    reason: Reason
 
 
 class Scale(Frozen):
@@ -28,9 +29,9 @@ class Scale(Frozen):
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
-    claims: str
-    service: str = Field(pattern=r"^(embedded|remote)$")
-    data: str = Field(pattern=r"^(embedded|gsm8k|published)$")
+    claims: Reason
+    service: Literal["embedded", "remote"]
+    data: Literal["embedded", "gsm8k", "published"]
     changes: list[Change]
     patch: dict[str, JsonValue]
 

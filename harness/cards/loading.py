@@ -5,8 +5,11 @@ scale as `<id>.embedded.json`. The card's bytes are never written.
 """
 
 import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import orjson
 from pydantic import JsonValue, ValidationError
@@ -40,40 +43,43 @@ def load_experiment(card_path: Path, scale: str = "embedded") -> Experiment:
     Raises:
         CardError: one line a problem, all problems at once.
     """
-    card_bytes = _read(card_path)
     registration_path = card_path.with_suffix(".registration.json")
-    registration_bytes = _read(registration_path)
-    scale_bytes, chosen = _scale(card_path, scale)
-    card_document = _parse(card_bytes, card_path)
-    registration_document = _parse(registration_bytes, registration_path)
-    before: JsonValue = {"card": card_document, "registration": registration_document}
+    problems: list[str] = []
+    stated = _load(Card, card_path, problems)
+    registered = _load(Registration, registration_path, problems)
+    chosen = _scale(card_path, scale, problems)
+    if stated is None or registered is None or chosen is None:
+        raise CardError("\n".join(problems))
 
-    _validate(Card, card_document, card_path.name)
-    registered = _validate(Registration, registration_document, registration_path.name)
-    _refuse_other_card(registered, card_path, _sha256(card_bytes))
-
-    after = merge_patch(before, chosen.patch)
+    before: JsonValue = {"card": stated.document, "registration": registered.document}
+    after = merge_patch(before, chosen.model.patch)
     assert isinstance(after, dict)
-    card = _validate(Card, after.get("card"), f"{card_path.name} at scale {chosen.name}")
+    at = f"at scale {chosen.model.name}"
+    card = _validate(Card, after.get("card"), f"{card_path.name} {at}", problems)
     registration = _validate(
-        Registration, after.get("registration"), f"{registration_path.name} at scale {chosen.name}"
+        Registration, after.get("registration"), f"{registration_path.name} {at}", problems
     )
-    hashes = [_sha256(part) for part in (card_bytes, registration_bytes, scale_bytes)]
+    problems += _other_card_problems(registered.model, card_path, stated.sha256)
+    if card is None or registration is None:
+        raise CardError("\n".join(problems))
+
+    hashes = [part.sha256 for part in (stated, registered, chosen)]
     experiment = Experiment(
         id=card_path.stem,
         card=card,
         registration=registration,
-        scale=chosen,
+        scale=chosen.model,
         card_sha256=hashes[0],
         registration_sha256=hashes[1],
         scale_sha256=hashes[2],
         sha256=_sha256("\n".join(hashes).encode()),
     )
-    problems = scale_problems(before, after, chosen.changes)
+    found = scale_problems(before, after, chosen.model.changes)
     # names and shapes first: the rest reads arms by name
-    problems.extend(experiment_problems(experiment))
+    found.extend(experiment_problems(experiment))
+    problems += [f"{card_path.name}: {problem}" for problem in found]
     if problems:
-        raise CardError("\n".join(f"{card_path.name}: {problem}" for problem in problems))
+        raise CardError("\n".join(problems))
     return experiment
 
 
@@ -100,25 +106,59 @@ def read_clusters(cards_dir: Path, pinned: ClusterFile) -> dict[str, str | int]:
     return clusters
 
 
-def _scale(card_path: Path, scale: str) -> tuple[bytes, Scale]:
-    if scale == "full":
-        return b"", FULL
+@dataclass(frozen=True)
+class _File(Generic[Model]):
+    """One file: what it says, as it stands there and as a model, and the sha256 of its bytes."""
+
+    document: JsonValue
+    model: Model
+    sha256: str
+
+
+def _load(model: type[Model], path: Path, problems: list[str]) -> _File[Model] | None:
+    try:
+        data = _read(path)
+        document = _parse(data, path)
+    except CardError as error:
+        problems.append(str(error))
+        return None
+    read = _validate(model, document, path.name, problems)
+    return None if read is None else _File(document, read, _sha256(data))
+
+
+def _scale(card_path: Path, scale: str, problems: list[str]) -> _File[Scale] | None:
+    if scale == FULL.name:
+        return _File(None, FULL, _sha256(b""))
     path = card_path.with_suffix(".embedded.json") if scale == "embedded" else Path(scale)
-    data = _read(path)
-    return data, _validate(Scale, _parse(data, path), path.name)
+    if scale != "embedded" and not path.is_file():
+        problems.append(
+            f"scale {path.name} is neither embedded, full nor a file at {path}; name one"
+        )
+        return None
+    read = _load(Scale, path, problems)
+    if read is not None and read.model.name == FULL.name:
+        problems.append(
+            f"{path.name}: /name is {FULL.name!r}, which is the card as registered; choose another"
+        )
+    return read
 
 
-def _refuse_other_card(registration: Registration, card_path: Path, card_sha256: str) -> None:
+def _other_card_problems(
+    registration: Registration, card_path: Path, card_sha256: str
+) -> list[str]:
+    name = f"{card_path.stem}.registration.json"
     if registration.card != card_path.stem:
-        raise CardError(
-            f"{card_path.stem}.registration.json: it registers card {registration.card!r}, "
-            f"not {card_path.stem!r}; give the card its own registration"
-        )
+        return [
+            f"{name}: it registers card {registration.card!r}, not {card_path.stem!r}; "
+            "give the card its own registration"
+        ]
     if registration.card_sha256 != card_sha256:
-        raise CardError(
-            f"{card_path.name}: sha256 {card_sha256[:12]} is not the registered "
-            f"{registration.card_sha256[:12]}; a changed card is a new registration"
-        )
+        return [
+            f"{card_path.name}: sha256 {card_sha256} is not the registered "
+            f"{registration.card_sha256[:12]}; a changed card is a new registration: write this "
+            "sha256 into its /card_sha256, or restore the card"
+        ]
+    return []
 
 
 def _read(path: Path) -> bytes:
@@ -126,38 +166,66 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise CardError(
-            f"{path.name}: can't be read ({error.strerror}); looked at {path}"
+            f"{path.name}: can't be read ({error.strerror}); looked at {path}, write that file or "
+            "correct its name"
         ) from None
 
 
 def _parse(data: bytes, path: Path) -> JsonValue:
+    def refuse_twice(pairs: list[tuple[str, object]]) -> None:
+        counts = Counter(key for key, _ in pairs)
+        if twice := [key for key, count in counts.items() if count > 1]:
+            raise CardError(
+                f"{path.name}: key {twice[0]!r} stands {counts[twice[0]]} times in one object; "
+                "keep one of them"
+            )
+
     try:
-        document: JsonValue = orjson.loads(data)
+        text = data.decode("utf-8")
+        document: JsonValue = orjson.loads(text)
+        json.loads(text, object_pairs_hook=refuse_twice)  # orjson takes the last one
+    except UnicodeDecodeError as error:
+        raise CardError(
+            f"{path.name}: byte {error.start} is not UTF-8; save the file as UTF-8"
+        ) from None
     except orjson.JSONDecodeError as error:
-        raise CardError(f"{path.name}: not valid JSON: {error}") from None
+        lines = error.doc.splitlines()[error.lineno - 1 : error.lineno]
+        raise CardError(
+            f"{path.name}: not valid JSON: {error}"
+            + "".join(f", which is {shown(line.strip())}" for line in lines)
+            + "; correct it there"
+        ) from None
+    except RecursionError:
+        raise CardError(f"{path.name}: nested too deeply; flatten it") from None
     return document
 
 
-def _validate(model: type[Model], document: JsonValue, name: str) -> Model:
+def _validate(
+    model: type[Model], document: JsonValue, name: str, problems: list[str]
+) -> Model | None:
     try:
         # JSON mode: arrays may fill tuples, while numbers and texts stay strict
         return model.model_validate_json(orjson.dumps(document))
     except ValidationError as error:
-        lines = [_problem(name, dict(details)) for details in error.errors(include_url=False)]
-        raise CardError("\n".join(lines)) from None
+        problems += [_problem(name, dict(details)) for details in error.errors(include_url=False)]
+        return None
 
 
 def _problem(name: str, details: dict[str, object]) -> str:
     location = details["loc"]
     assert isinstance(location, tuple)
-    pointer = "".join(f"/{part}" for part in location)
+    pointer = "".join(f"/{part}" for part in location) or "the document"
     if details["type"] == "extra_forbidden":
         return f"{name}: unknown key {pointer}; remove it or correct its spelling"
     if details["type"] == "missing":
         return f"{name}: {pointer} is missing; add it"
-    shown = repr(details["input"])
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return f"{name}: {pointer} is {shown}: {str(details['msg']).lower()}"
+    return f"{name}: {pointer} is {shown(details['input'])}: {str(details['msg']).lower()}"
+
+
+def shown(value: object) -> str:
+    """A value as an error line shows it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _sha256(data: bytes) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.cards.card import Criterion, DecisionRule, Frozen, GateCheck, Schedule
+from harness.cards.card import Criterion, DecisionRule, Frozen, GateCheck, Name, Reason, Schedule
 
 Loss = Literal["importance_sampling", "ppo"]
 LossClient = Literal["service", "custom"]
@@ -29,7 +29,7 @@ class Resolution(Frozen):
 
     pointer: str = Field(pattern=r"^/")
     value: str
-    reason: str
+    reason: Reason
 
 
 class Pins(Frozen):
@@ -78,7 +78,7 @@ class ArmSpec(Frozen):
     over for the next; without a next there is no fallback.
     """
 
-    name: str
+    name: Name
     role: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     estimator: EstimatorName
     estimator_config: dict[str, float] = Field(default_factory=dict)
@@ -172,7 +172,7 @@ class SearchWorld(Frozen):
 class SearchSpec(Frozen):
     """The search agent's task: how calls are written, what an episode may use, and the corpus.
 
-    A whole trajectory has `max_seq_len` tokens of the card, and a turn is sampled only if
+    A whole episode has `max_seq_len` tokens of the card, and a turn is sampled only if
     `max_tokens` of a reply still fit. A broken reply ends the episode: the curated set is graded,
     or the reward is the floor. `world` is given exactly if a scale generates its data.
     """
@@ -269,7 +269,7 @@ class Settled(Frozen):
 
     question: str
     answer: str
-    reason: str
+    reason: Reason
 
 
 class Assumption(Frozen):
@@ -285,7 +285,7 @@ class Acceptance(Frozen):
 
     preflight: str
     outcome: Literal["unverifiable", "cannot_pass_at_expected_effect", "gate_certain_to_fail"]
-    reason: str
+    reason: Reason
 
 
 class Registration(Frozen):

@@ -4,11 +4,11 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from harness.cards import Criterion, DecisionRule
+from harness.cards import Criterion, DecisionRule, Threshold
 from harness.cards.card import SecondLook
 from harness.decisions.outcome import Outcome, Verdict
 from harness.errors import RunError
-from harness.names import POINT_THRESHOLDS
+from harness.names import BY_ESTIMATE, POINT_ESTIMATE
 from harness.records import EpisodeRow, ItemRow, Row, StepFigures
 
 CLOSE = 1e-9
@@ -64,8 +64,10 @@ def outcome_problems(
         problems.append(
             f"{where}: decided with alpha, sides, unit and metric {told}, {wanted} are registered"
         )
-    if method == POINT_THRESHOLDS or stated.seed_range is not None:
-        possible = threshold_verdicts(stated, arm_means)
+    if method in BY_ESTIMATE:
+        point = Threshold(weights=stated.weights, margin=stated.margin)
+        refuted = point if method == POINT_ESTIMATE else stated.refuted
+        possible = threshold_verdicts(stated.model_copy(update={"refuted": refuted}), arm_means)
         if outcome.verdict not in possible:
             problems.append(
                 f"{where}: {outcome.verdict} does not follow from the registered thresholds and "

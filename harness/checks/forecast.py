@@ -15,7 +15,7 @@ from harness.checks.evidence import Evidence, Measured
 from harness.checks.finding import Finding, bounds_of
 from harness.checks.gates import within
 from harness.checks.power import power_report
-from harness.checks.reachable import reachable_lines
+from harness.checks.reachable import reachable_lines, unscored_lines
 
 CONTRIBUTORS = "gs1_effective_contributors_median"
 GAP = "gs1_mean_abs_baseline_minus_uniform_loo"
@@ -84,6 +84,7 @@ def check(evidence: ForecastEvidence, experiment: Experiment) -> Finding:
     impossible, possible = reachable_lines(experiment, gates)
     lines.problems.extend(impossible)
     lines.notes.extend(possible)
+    lines.problems.extend(unscored_lines(experiment))
 
     power = power_report(experiment)
     lines.problems.extend(power.problems)

@@ -7,7 +7,7 @@ closest to them.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -41,13 +41,6 @@ REMEDY = {
     "executed_base_model": "train the model that the card names",
     **staleness_gates.REMEDY,
 }
-
-
-def check_gates(
-    checks: Iterable[GateCheck], pilot: Pilot, experiment: Experiment
-) -> tuple[GateFinding, ...]:
-    """Every gate, in order."""
-    return tuple(check_gate(check, pilot, experiment) for check in checks)
 
 
 def check_gate(check: GateCheck, pilot: Pilot, experiment: Experiment) -> GateFinding:

@@ -8,7 +8,6 @@ from harness.decisions import Criterion, Unit, can_come_out_both_ways
 from harness.decisions.methods import registered_method
 from harness.decisions.tables import takes_tables
 from harness.errors import HarnessError
-from harness.names import POINT_THRESHOLDS
 from harness.statistics.power import PowerBlock, power_block
 from harness.statistics.threshold_power import ThresholdPower, threshold_power
 
@@ -29,7 +28,8 @@ def power_report(experiment: Experiment) -> Finding:
             problems.extend(can_come_out_both_ways(criterion, units))
             block = criterion_power(criterion, experiment)
         except HarnessError as error:
-            problems.append(f"criterion {stated.id}: {error}")
+            named = f"criterion {stated.id}: "
+            problems.append(named + str(error).removeprefix(named))
             continue
         if block is None:
             unknown = unknown_power_lines(criterion, experiment)
@@ -78,20 +78,6 @@ def criterion_power(
     power, n = experiment.registration.power, experiment.card.eval.n_examples
     discordances = sorted({*power.discordances, power.expected_discordance})
     effect = power.expected_effects.get(criterion.id, power.expected_effect)
-    if criterion.method == POINT_THRESHOLDS and criterion.unit == Unit.FIXED_CHECKPOINT_ITEMS:
-        return threshold_power(
-            n,
-            criterion.contrast().range,
-            criterion.alpha,
-            criterion.sides,
-            criterion.margin,
-            None if criterion.refuted is None else criterion.refuted[1],
-            discordances,
-            effect,
-            criterion.refuted_from,
-        )
-    if registered_method(criterion).by_estimate:
-        return None
     if criterion.method == METHOD:
         return power_block(
             n,
@@ -102,18 +88,31 @@ def criterion_power(
             discordances,
             effect,
         )
-    if not takes_tables(criterion):
-        return None
-    look = experiment.rule.second_look
-    return table_power(
-        criterion,
-        n,
-        discordances,
-        power.expected_discordance,
-        effect,
-        look if look is not None and look.criterion == criterion.id else None,
-        tuple(power.seed_sds),
-    )
+    if takes_tables(criterion):
+        look = experiment.rule.second_look
+        return table_power(
+            criterion,
+            n,
+            discordances,
+            power.expected_discordance,
+            effect,
+            look if look is not None and look.criterion == criterion.id else None,
+            tuple(power.seed_sds),
+        )
+    of_items = criterion.unit == Unit.FIXED_CHECKPOINT_ITEMS
+    if of_items and registered_method(criterion).by_estimate:
+        return threshold_power(
+            n,
+            criterion.contrast().range,
+            criterion.alpha,
+            criterion.sides,
+            criterion.margin,
+            None if criterion.refuting is None else criterion.refuting[1],
+            discordances,
+            effect,
+            criterion.refuted_from,
+        )
+    return None
 
 
 def power_metrics(criterion: str, block: PowerBlock | TablePower) -> dict[str, float]:

@@ -1,12 +1,15 @@
 """Every gate can come out both ways: a value that passes and one that fails, both reachable."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.cards import Experiment, GateCheck
 from harness.checks.finding import bounds_of
 from harness.checks.gates import MEASUREMENTS
+from harness.names import ACCURACY
+from harness.tasks.sec_search.metrics import FIGURES
 from harness.tasks.sec_search.reward import EMPTY_REWARD
 
 
@@ -44,6 +47,26 @@ def reachable_lines(
                 f"{fails} would fail"
             )
     return problems, notes
+
+
+def unscored_lines(experiment: Experiment) -> list[str]:
+    """Criteria that compare a score which no evaluated item or episode has, supporting ones too.
+
+    What training steps measure is known once there is a step.
+    """
+    search = experiment.registration.search is not None
+    scores, of_k = (FIGURES, r"(.+)_best_of_\d+") if search else (ACCURACY, r"(pass)@\d+")
+    names = [*scores, "<one of these>_best_of_<k>" if search else "pass@<k>"]
+    problems = []
+    for criterion in (*experiment.rule.criteria, *experiment.registration.supporting):
+        best = re.fullmatch(of_k, criterion.metric)
+        known = "/" in criterion.metric or criterion.metric in scores
+        if not known and not (best and (not search or best[1] in scores)):
+            problems.append(
+                f"criterion {criterion.id}: no evaluated item has {criterion.metric!r}; register "
+                f"one of {', '.join(names)}, or a figure of training steps, whose name has a '/'"
+            )
+    return problems
 
 
 def metric_ranges(experiment: Experiment) -> dict[str, Range]:

@@ -13,7 +13,7 @@ from harness.decisions.tables import (
     two_look_rates,
     wins_needed,
 )
-from harness.names import POINT_ESTIMATE
+from harness.names import BY_ESTIMATE
 from harness.statistics.paired import t_limits
 from harness.statistics.special import noncentral_t_cdf
 
@@ -78,7 +78,7 @@ class TablePower:
         """The block as text, one statement a line; points are 100 times the score."""
         c, rows = self.criterion, self.rows
         sided = {1: "one-sided", 2: "two-sided"}[c.sides]
-        level = "no interval" if c.method == POINT_ESTIMATE else f"alpha {c.alpha:g} {sided}"
+        level = "no interval" if c.method in BY_ESTIMATE else f"alpha {c.alpha:g} {sided}"
         at = "/".join(f"{100 * row.discordance:g}" for row in rows)
         nets = "/".join("none" if r.smallest_net is None else f"{r.smallest_net:+d}" for r in rows)
         return [

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from harness.errors import CardError, StatisticsError
+from harness.names import POINT_ESTIMATE
 from harness.statistics.contrasts import Bounds, Contrast, contrast
 
 if TYPE_CHECKING:
@@ -116,6 +117,11 @@ class Criterion:
             return contrast(self.weights, self.bounds)
         except StatisticsError as error:
             raise CardError(f"criterion {self.id}: {error}") from error
+
+    @property
+    def refuting(self) -> tuple[Mapping[str, float], float] | None:
+        """The contrast that refutes below its margin; of a point estimate the validating one."""
+        return (self.weights, self.margin) if self.method == POINT_ESTIMATE else self.refuted
 
     @property
     def pair(self) -> tuple[str, str] | None:

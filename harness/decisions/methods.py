@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from harness.decisions.criterion import Criterion, Unit
 from harness.errors import CardError
-from harness.names import POINT_ESTIMATE
+from harness.names import BY_ESTIMATE, POINT_ESTIMATE, POINT_THRESHOLDS, SEED_RANGE
 from harness.statistics import betting, clustered, exact, exact_limits, intervals, paired
 from harness.statistics.contrasts import Contrast
 from harness.statistics.intervals import Interval
@@ -75,8 +75,11 @@ class Method:
     unit: Unit | None = Unit.FIXED_CHECKPOINT_ITEMS  # None: any
     min_n: int = 1
     any_spread: bool = False  # its width follows the data's spread down to any value above 0
-    at_least: bool = False  # an estimate at the margin validates: "at least", not "above"
-    by_estimate: bool = False  # thresholds on the estimate decide; the limits are only shown
+
+    @property
+    def by_estimate(self) -> bool:
+        """Whether thresholds on the estimate decide, see `thresholds`; the limits are shown."""
+        return self.name in BY_ESTIMATE
 
 
 def method_named(name: str) -> Method:
@@ -104,9 +107,9 @@ def registered_method(criterion: Criterion) -> Method:
     allowed = (None, 2) if criterion.sides == 1 else (None, 3, 4)
     if name == "paired_empirical_bernstein" and criterion.log_events not in allowed:
         raise CardError(f"{where}log_events is {criterion.log_events}; it may be {allowed[1:]}")
-    if (criterion.seed_range is not None) != (name == "seed_range"):
+    if (criterion.seed_range is not None) != (name == SEED_RANGE):
         raise CardError(f"{where}seed_range and the method {name} do not go together")
-    if criterion.refuted is not None and name != "point_thresholds":
+    if criterion.refuted is not None and name != POINT_THRESHOLDS:
         raise CardError(f"{where}{name} refutes by its own limits; drop the refuting contrast")
     if method.unit == Unit.SEEDS and len(criterion.seeds) < method.min_n:
         raise CardError(
@@ -190,23 +193,12 @@ def _seed_p(sample: Sample, c: Criterion, margin: float) -> float:
     return paired.t_p(float(z.mean()), paired.standard_error(z), z.size - 1, margin, c.sides)
 
 
-def _point(sample: Sample, _criterion: Criterion) -> Interval:
-    mean = float(sample.z_N.mean())
-    return Interval(mean, mean, mean, sample.z_N.size)
-
-
-def _point_p(sample: Sample, c: Criterion, margin: float) -> float:
-    return 0.0 if _point_exactly(sample, c, margin) else 1.0
-
-
-def _point_exactly(sample: Sample, _criterion: Criterion, margin: float) -> bool:
-    mean, _ = _exact_moments(sample)
-    return mean >= as_fraction(margin)
-
-
 def _shown_limits(sample: Sample, c: Criterion) -> Interval:
     """Hoeffding's limits for items; for seeds the estimate alone, since few seeds have none."""
-    return _hoeffding(sample, c) if c.unit == Unit.FIXED_CHECKPOINT_ITEMS else _point(sample, c)
+    if c.unit == Unit.FIXED_CHECKPOINT_ITEMS:
+        return _hoeffding(sample, c)
+    mean = float(sample.z_N.mean())
+    return Interval(mean, mean, mean, sample.z_N.size)
 
 
 def _no_p(_sample: Sample, _criterion: Criterion, _margin: float) -> float:
@@ -298,24 +290,18 @@ METHODS: Mapping[str, Method] = {
             min_n=3,  # a claim about the method needs a spread that two runs can't show
             any_spread=True,
         ),
-        Method(
-            "point_thresholds",
-            _shown_limits,
-            _no_p,
-            _undecidable,
-            finite_sample_valid=False,
-            unit=None,
-            by_estimate=True,
+        *(
+            Method(name, _shown_limits, _no_p, _undecidable, finite_sample_valid=False, unit=None)
+            for name in (POINT_THRESHOLDS, POINT_ESTIMATE)
         ),
         Method(
-            "seed_range",
+            SEED_RANGE,
             _shown_limits,
             _no_p,
             _undecidable,
             finite_sample_valid=False,
             unit=Unit.SEEDS,
             min_n=2,  # the range of one seed is 0: any gap would pass
-            by_estimate=True,
         ),
         Method(
             "mcnemar_exact",
@@ -324,15 +310,6 @@ METHODS: Mapping[str, Method] = {
             _mcnemar_exactly,
             finite_sample_valid=True,
             binary=True,
-        ),
-        # for cards that compare accuracies as they are: at the margin it is wrong half the time
-        Method(
-            POINT_ESTIMATE,
-            _point,
-            _point_p,
-            _point_exactly,
-            finite_sample_valid=False,
-            at_least=True,
         ),
     )
 }

@@ -54,24 +54,25 @@ def threshold_problems(criterion: Criterion) -> list[str]:
             f"is always VALIDATED: the contrast is at least {used.range_lo:g}, the margin is "
             f"{criterion.margin:g}; raise the margin"
         )
-    if criterion.refuted is None or problems:
+    if criterion.refuting is None or problems:
         return problems
-    lowest = _lowest_refuting_when_validated(criterion, *criterion.refuted)
-    if lowest < criterion.refuted[1] - NEAR_TIE:
+    weights, margin = criterion.refuting
+    lowest = _lowest_refuting_when_validated(criterion, weights, margin)
+    if lowest < margin - NEAR_TIE:
         problems.append(
             f"can be VALIDATED and REFUTED at once: where it is validated the refuting contrast "
-            f"goes down to {lowest:g}, and refutes below {criterion.refuted[1]:g}; keep them apart"
+            f"goes down to {lowest:g}, and refutes below {margin:g}; keep them apart"
         )
-    other = contrast(criterion.refuted[0], criterion.bounds)
+    other = contrast(weights, criterion.bounds)
     if criterion.refuted_from is not None and other.range_hi < criterion.refuted_from:
         problems.append(
             f"can't be REFUTED: the refuting contrast is at most {other.range_hi:g}, it refutes "
             f"from {criterion.refuted_from:g}; lower that"
         )
-    if other.range_lo >= criterion.refuted[1]:
+    if other.range_lo >= margin:
         problems.append(
             f"can't be REFUTED: the refuting contrast is at least {other.range_lo:g}, its margin "
-            f"is {criterion.refuted[1]:g}; raise that margin"
+            f"is {margin:g}; raise that margin"
         )
     return problems
 

@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.decisions import sentences
+from harness.decisions import sentences, thresholds
 from harness.decisions.criterion import Criterion, Unit
 from harness.decisions.methods import Method, Sample, registered_method
 from harness.decisions.outcome import Outcome, Verdict
 from harness.decisions.pairing import PairedScores, Rows, paired_scores
-from harness.decisions.thresholds import compare
 from harness.errors import StatisticsError
 from harness.statistics.intervals import Interval
 from harness.statistics.paired import PairedCounts, paired_counts
@@ -91,23 +90,18 @@ def registered_order(order_key: str | None, item_ids: Sequence[str]) -> NDArray[
 
 
 def _decided(criterion: Criterion, method: Method, joined: PairedScores, sample: Sample) -> Outcome:
+    interval, verdict, notes = ruled(criterion, method, sample)
     if method.by_estimate:
-        interval = method.limits(sample, criterion)
-        verdict, sentence = compare(criterion, sample.scores, interval)
+        sentence = thresholds.sentence(criterion, verdict, sample.scores, interval)
         outcome = _outcome(criterion, method, joined, sample, interval, verdict, sentence)
         if criterion.unit == Unit.SEEDS:  # so few have no limits to show
             return replace(outcome, lower=None, upper=None, half_width=None)
         return outcome
-    interval, verdict, notes = ruled(criterion, method, sample)
-    margin, mirror = criterion.margin, sample.mirrored()
     sentence = sentences.decided(criterion, verdict, interval)
     return replace(
         _outcome(criterion, method, joined, sample, interval, verdict, sentence),
-        p_validated=method.p_above(sample, criterion, margin),
-        # "at least" takes the tie from the other side
-        p_refuted=1.0
-        if method.at_least and verdict is Verdict.VALIDATED
-        else method.p_above(mirror, criterion, -margin),
+        p_validated=method.p_above(sample, criterion, criterion.margin),
+        p_refuted=method.p_above(sample.mirrored(), criterion, -criterion.margin),
         notes=tuple(notes),
     )
 
@@ -152,10 +146,10 @@ def ruled(
 ) -> tuple[Interval, Verdict, list[str]]:
     """The limits, what the method says of them, and how near ties were resolved."""
     interval = method.limits(sample, criterion)
+    if method.by_estimate:
+        return interval, thresholds.verdict_of(criterion, sample.scores), []
     notes: list[str] = []
     above = _clears(method, sample, criterion, interval.lower, criterion.margin, notes)
-    if above and method.at_least:
-        return interval, Verdict.VALIDATED, notes
     mirror = sample.mirrored()
     below = _clears(method, mirror, criterion, -interval.upper, -criterion.margin, notes)
     verdict = Verdict.INCONCLUSIVE

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from harness.decisions.criterion import Criterion, Unit
 from harness.decisions.outcome import Verdict
-from harness.names import POINT_ESTIMATE
 from harness.statistics.intervals import Interval
 
 _MEANING = {
@@ -24,17 +23,10 @@ def decided(criterion: Criterion, verdict: Verdict, interval: Interval) -> str:
         shown = f"{100 * interval.estimate:+.2f}, limits {limits_text(criterion, interval)}"
         shown += f" (raw {raw}, margin {margin})"
         margin = points(criterion.margin)
-    meaning = _MEANING[verdict]
-    if criterion.method == POINT_ESTIMATE:
-        shown = f"{interval.estimate:+.6g}"
-        if in_points(criterion):
-            shown = f"{100 * interval.estimate:+.2f} points (raw {shown})"
-        level = f"compared as it is, without an interval, n={interval.n}"
-        meaning = "lies at least at the margin" if verdict is Verdict.VALIDATED else meaning
     return (
         f"{verdict}: {criterion.metric} of {contrast_text(criterion.contrast().weights)}, for"
-        f" {subject(criterion)}, {meaning} of {margin}: estimate {shown}, {level}."
-        f"{_caution(criterion, verdict, interval)}{_win(criterion, verdict, interval)}"
+        f" {subject(criterion)}, {_MEANING[verdict]} of {margin}: estimate {shown}, {level}."
+        f"{_caution(criterion, verdict, interval)}{win(criterion, verdict, interval.estimate)}"
     )
 
 
@@ -83,12 +75,12 @@ def contrast_text(weights: Mapping[str, float]) -> str:
     return text.removeprefix("+ ")
 
 
-def _win(criterion: Criterion, verdict: Verdict, interval: Interval) -> str:
+def win(criterion: Criterion, verdict: Verdict, estimate: float) -> str:
     """What the registration calls a win: a report, and no part of the verdict."""
     if criterion.win is None or verdict is not Verdict.VALIDATED:
         return ""
     bar = points(criterion.win) if in_points(criterion) else f"{criterion.win:+g}"
-    if interval.estimate > criterion.win:
+    if estimate > criterion.win:
         return f" By the registration this is a win: the estimate is above {bar}."
     return f" By the registration this is no win, which takes an estimate above {bar}."
 
@@ -97,8 +89,6 @@ def _caution(criterion: Criterion, verdict: Verdict, interval: Interval) -> str:
     """The misreading that each verdict invites."""
     if verdict is Verdict.INCONCLUSIVE:
         return " This is not evidence that there is no effect."
-    if criterion.method == POINT_ESTIMATE:
-        return " A point estimate has no error rate: see the diagnostics for intervals."
     if verdict is Verdict.VALIDATED and criterion.margin < 0.0 and interval.lower <= 0.0:
         return " This does not show that it lies above 0."
     if verdict is Verdict.REFUTED and criterion.margin > 0.0 and interval.upper >= 0.0:

@@ -41,7 +41,7 @@ class ErrorRates:
 def takes_tables(criterion: Criterion) -> bool:
     """Whether the criterion is decided by the table alone: order, clusters and seeds are not."""
     method = registered_method(criterion)
-    by_items = method.unit is Unit.FIXED_CHECKPOINT_ITEMS and len(criterion.seeds) <= 1
+    by_items = criterion.unit == Unit.FIXED_CHECKPOINT_ITEMS and len(criterion.seeds) <= 1
     ordered = method.name in ("paired_betting_cs", "clustered_t")
     return criterion.pair is not None and by_items and not ordered
 
@@ -103,7 +103,7 @@ def n_for_power(criterion: Criterion, discordance: float, truth: float) -> int |
         losses = min(n - wins, round(n * (discordance - truth) / 2.0))
         method = registered_method(criterion)
         interval = method.limits(_sample(criterion, n, wins, losses), criterion)
-        below = interval.estimate - interval.lower
+        below = 0.0 if method.by_estimate else interval.estimate - interval.lower
         return truth - criterion.margin >= below + normal_quantile(POWER) * sd / math.sqrt(n)
 
     high = 64

@@ -3,11 +3,13 @@
     point_thresholds   VALIDATED if the contrast is at least the margin, REFUTED if the refuting
                        contrast lies below its own margin, and not below its least value where
                        one is registered, INCONCLUSIVE elsewhere
+    point_estimate     the same with one contrast and one margin: what does not validate is refuted
     seed_range         VALIDATED if the gap exceeds a multiple of the larger seed range, REFUTED if
                        it does not exceed a smaller multiple, INCONCLUSIVE between
 
 Such rules are what cards in prose mean by "at least 3 points" and "more than seed noise". They
-control no error rate; what they get wrong by chance is said beside them.
+control no error rate, and at a margin they are wrong half the time; what they get wrong by chance
+is said beside them.
 """
 
 from collections.abc import Mapping
@@ -18,12 +20,15 @@ from numpy.typing import NDArray
 
 from harness.decisions.criterion import Criterion, Unit
 from harness.decisions.outcome import Verdict
-from harness.decisions.sentences import contrast_text, in_points, limits_text, subject
+from harness.decisions.sentences import contrast_text, in_points, limits_text, subject, win
 from harness.errors import StatisticsError
 from harness.statistics.intervals import Interval
 from harness.statistics.ratios import as_fraction
 
 Scores = Mapping[str, NDArray[np.float64]]
+
+# of what is summed, far above the rounding of a mean; exact arithmetic is slow
+DOUBLES_TELL = 1e-9
 
 # false VALIDATED without any effect, by the multiple of the larger range; simulated, normal noise
 CAVEATS = {
@@ -32,8 +37,8 @@ CAVEATS = {
 }
 
 
-def compare(criterion: Criterion, scores: Scores, shown: Interval) -> tuple[Verdict, str]:
-    """The verdict and its sentence; `shown` has limits that a reader may want and no rule uses.
+def verdict_of(criterion: Criterion, scores: Scores) -> Verdict:
+    """What the thresholds make of the scores.
 
     Raises:
         StatisticsError: averages of steps that are all 0 hold nothing to compare.
@@ -44,44 +49,53 @@ def compare(criterion: Criterion, scores: Scores, shown: Interval) -> tuple[Verd
             "gates, or lengthen the arms"
         )
     if criterion.seed_range is not None:
-        return _seed_range(criterion, scores)
-    estimate = exact_mean(criterion.weights, scores)
-    verdict = Verdict.INCONCLUSIVE
-    refuting = "nothing refutes"
-    if criterion.refuted is not None:
-        weights, margin = criterion.refuted
-        other, least = exact_mean(weights, scores), criterion.refuted_from
-        if other < as_fraction(margin) and (least is None or other >= as_fraction(least)):
-            verdict = Verdict.REFUTED
-        refuting = f"refuted if {contrast_text(weights)} lies below {_shown(criterion, margin)}"
-        if least is not None:
-            refuting += f" and not below {_shown(criterion, least)}"
-        if weights != criterion.weights:
-            refuting += f", it is {_shown(criterion, float(other))}"
-    if estimate >= as_fraction(criterion.margin):
-        # a registration in which both hold is refused before the run
-        verdict = Verdict.VALIDATED
-    limits = ""
-    if criterion.unit != Unit.SEEDS:
-        limits = (
-            f" Hoeffding limits {limits_text(criterion, shown)} at range "
-            f"{criterion.contrast().range:g} are shown and not used: the rule compares the "
-            "estimate alone, so chance is not ruled out."
-        )
-    return verdict, (
+        estimate = exact_mean(criterion.weights, scores)
+        noise = largest_range(criterion, scores)
+        validated, refuted = (as_fraction(multiple) * noise for multiple in criterion.seed_range)
+        if estimate > validated:
+            return Verdict.VALIDATED
+        return Verdict.REFUTED if estimate <= refuted else Verdict.INCONCLUSIVE
+    # a registration in which both thresholds hold is refused before the run
+    if at_least(criterion.margin, criterion.weights, scores):
+        return Verdict.VALIDATED
+    if criterion.refuting is None:
+        return Verdict.INCONCLUSIVE
+    weights, margin = criterion.refuting
+    if at_least(margin, weights, scores):
+        return Verdict.INCONCLUSIVE
+    if criterion.refuted_from is None or at_least(criterion.refuted_from, weights, scores):
+        return Verdict.REFUTED
+    return Verdict.INCONCLUSIVE
+
+
+def sentence(criterion: Criterion, verdict: Verdict, scores: Scores, shown: Interval) -> str:
+    """The verdict in words; `shown` has limits that a reader may want and no rule uses."""
+    estimate = float(exact_mean(criterion.weights, scores))
+    compared = _by_seed_range if criterion.seed_range is not None else _by_margins
+    return (
         f"{verdict}: {criterion.metric} of {contrast_text(criterion.weights)}, for "
-        f"{subject(criterion)}, is {_shown(criterion, float(estimate))}; validated from "
-        f"{_shown(criterion, criterion.margin)} up, {refuting}; n={shown.n}; means "
-        f"{means_text(scores)}.{limits}"
+        f"{subject(criterion)}, {compared(criterion, estimate, scores, shown)}"
+        f"{win(criterion, verdict, estimate)}"
     )
+
+
+def at_least(threshold: float, weights: Mapping[str, float], scores: Scores) -> bool:
+    """Whether the contrast of the means is at least the threshold, as `exact_mean` has it."""
+    used = [(weight, scores[role]) for role, weight in weights.items() if weight]
+    gap = sum(weight * float(x_N.mean()) for weight, x_N in used) - threshold
+    scale = abs(threshold) + sum(abs(weight) * float(np.abs(x_N).max()) for weight, x_N in used)
+    if abs(gap) > DOUBLES_TELL * scale:
+        return gap > 0.0
+    return exact_mean(weights, scores) >= as_fraction(threshold)
 
 
 def exact_mean(weights: Mapping[str, float], scores: Scores) -> Fraction:
     """The contrast of the means, exact in the decimals that weights and scores print as."""
     total = Fraction(0)
     for role, weight in weights.items():
-        values = scores[role].tolist()
-        total += as_fraction(weight) * sum(map(as_fraction, values), Fraction(0)) / len(values)
+        if weight:  # what weighs nothing was not joined
+            values = scores[role].tolist()
+            total += as_fraction(weight) * sum(map(as_fraction, values), Fraction(0)) / len(values)
     return total
 
 
@@ -98,25 +112,39 @@ def largest_range(criterion: Criterion, scores: Scores) -> Fraction:
     )
 
 
-def _seed_range(criterion: Criterion, scores: Scores) -> tuple[Verdict, str]:
+def _by_margins(criterion: Criterion, estimate: float, scores: Scores, shown: Interval) -> str:
+    refuting = "nothing refutes"
+    if criterion.refuting is not None:
+        weights, margin = criterion.refuting
+        refuting = f"refuted if {contrast_text(weights)} lies below {_shown(criterion, margin)}"
+        if criterion.refuted_from is not None:
+            refuting += f" and not below {_shown(criterion, criterion.refuted_from)}"
+        if weights != criterion.weights:
+            refuting += f", it is {_shown(criterion, float(exact_mean(weights, scores)))}"
+    limits = ""
+    if criterion.unit != Unit.SEEDS:
+        limits = (
+            f" Hoeffding limits {limits_text(criterion, shown)} at range "
+            f"{criterion.contrast().range:g} are shown and not used: the rule compares the "
+            "estimate alone, so chance is not ruled out."
+        )
+    return (
+        f"is {_shown(criterion, estimate)}; validated from {_shown(criterion, criterion.margin)} "
+        f"up, {refuting}; n={shown.n}; means {means_text(scores)}.{limits}"
+    )
+
+
+def _by_seed_range(criterion: Criterion, estimate: float, scores: Scores, _: Interval) -> str:
     assert criterion.seed_range is not None
     validated, refuted = criterion.seed_range
-    gap, noise = exact_mean(criterion.weights, scores), largest_range(criterion, scores)
-    verdict = Verdict.INCONCLUSIVE
-    if gap > as_fraction(validated) * noise:
-        verdict = Verdict.VALIDATED
-    elif gap <= as_fraction(refuted) * noise:
-        verdict = Verdict.REFUTED
     seeds = len(criterion.seeds)
-    caveat = CAVEATS.get((seeds, validated), f"how often chance does this with {seeds} seeds is")
-    caveat = caveat if (seeds, validated) in CAVEATS else f"{caveat} not known here"
-    return verdict, (
-        f"{verdict}: {criterion.metric} of {contrast_text(criterion.weights)}, for "
-        f"{subject(criterion)}, has a gap of {float(gap):+.6g} against a largest seed range of "
-        f"{float(noise):.6g}; validated above {validated:g} ranges, refuted up to {refuted:g}; "
-        f"means {means_text(scores)}. "
-        f"Small samples: {caveat} (normal seed noise), and more seeds make it harder to pass, "
-        "since the range grows with their number."
+    unknown = f"how often chance does this with {seeds} seeds is not known here"
+    return (
+        f"has a gap of {estimate:+.6g} against a largest seed range of "
+        f"{float(largest_range(criterion, scores)):.6g}; validated above {validated:g} ranges, "
+        f"refuted up to {refuted:g}; means {means_text(scores)}. "
+        f"Small samples: {CAVEATS.get((seeds, validated), unknown)} (normal seed noise), and more "
+        "seeds make it harder to pass, since the range grows with their number."
     )
 
 

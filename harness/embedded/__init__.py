@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from harness.embedded.problems import data_sha256, load_splits, write_splits
+from harness.errors import CardError
 
 MODEL_DIR = Path(__file__).parent / "model"
 """Hugging Face folder of the base model: config, tokenizer, weights."""
@@ -27,8 +28,17 @@ MODELS = {MODEL_NAME: MODEL_DIR, SEARCH_MODEL_NAME: SEARCH_MODEL_DIR}
 
 
 def model_dir(name: str) -> Path:
-    """The folder that the embedded engine serves under a name; the first model's for any other."""
-    return MODELS.get(name, MODEL_DIR)
+    """The folder of the committed model of that name.
+
+    Raises:
+        CardError: no model of that name is committed.
+    """
+    if name not in MODELS:
+        raise CardError(
+            f"base_model {name!r} is not embedded, {' and '.join(MODELS)} are; name one of them, "
+            "or set TINKER_BASE_URL to a service that has it"
+        )
+    return MODELS[name]
 
 
 __all__ = [

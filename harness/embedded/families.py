@@ -71,7 +71,11 @@ class Family:
 
 
 def evaluate(expression: str) -> int | None:
-    """Value of "a+b", "a-b", "a*b" or "a/b" over integers; None if a/b leaves a remainder."""
+    """Value of "a+b", "a-b", "a*b" or "a/b" over integers; None if a/b leaves a remainder.
+
+    Raises:
+        ValueError: the expression has none of these operators.
+    """
     for symbol, apply in _OPERATORS.items():
         left, found, right = expression.partition(symbol)
         if found:

@@ -1,4 +1,4 @@
-"""In-process completions of the nano model: enough to measure it, not a sampler to train from."""
+"""In-process responses of the nano model: enough to measure it, not a sampler to train from."""
 
 import re
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ def complete(
     max_tokens: int = 64,
     generator: torch.Generator | None = None,
 ) -> list[list[int]]:
-    """One completion per question: greedy, or sampled at temperature 1 from `generator`.
+    """One response per question: greedy, or sampled at temperature 1 from `generator`.
 
-    Returns token ids with the stop token as the last one; a completion that was cut off at
+    Returns token ids with the stop token as the last one; a response that was cut off at
     `max_tokens` has none. Prompts are padded on the left and run as one batch.
     """
     batch = tokenizer(

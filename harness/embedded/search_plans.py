@@ -64,6 +64,9 @@ def demonstrate(desk: CompactDesk, rng: Random) -> list[tuple[str, str]]:
     """Play one plan on a fresh session: (reply, answer) of each turn, at most MAX_TURNS.
 
     A plan that has curated nothing before its last turn curates in it.
+
+    Raises:
+        ValueError: a plan wrote something that is no call.
     """
     sight, turns = Sight(len(desk.slots)), list[tuple[str, str]]()
     while not desk.session.finished and len(turns) < MAX_TURNS:

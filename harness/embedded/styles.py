@@ -36,7 +36,7 @@ def draw_style(problem: Problem, rng: Random) -> str:
 
 
 def write_answer(problem: Problem, style: str) -> str:
-    """The problem's answer as the assistant's text in one of STYLES."""
+    """The problem's answer as the assistant's text in one of STYLES; ValueError for another."""
     gold = problem.gold
     reasoning = "".join(f"{step.expression}={step.value}\n" for step in problem.steps)
     match style:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.engine.futures import PROTOBUF, Answer
-from harness.engine.protocol import pb
+from harness.engine.protobuf import pb
 from harness.engine.sequences import SampleRequest
 
 

@@ -1,4 +1,4 @@
-"""Fields of a JSON body, each checked for its type and range as it is read.
+"""Fields of a request, each checked for its type and range as it is read.
 
 Every function raises RequestError, in one line that names the field, its value and the bound.
 """
@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from harness.engine.errors import RequestError
 
@@ -69,6 +72,18 @@ def mapping(body: Json, name: str) -> Json:
     if not isinstance(value, dict):
         raise RequestError(f"{name} = {shown(value)}; it must be an object")
     return value
+
+
+def within_vocabulary(
+    tokens: npt.NDArray[np.int64], vocab: int, name: str
+) -> npt.NDArray[np.int64]:
+    """The tokens, at least one of them, if each is one of the vocabulary."""
+    low, high = int(tokens.min()), int(tokens.max())
+    if low < 0 or high >= vocab:
+        raise RequestError(
+            f"{name} holds token {low if low < 0 else high}; tokens lie in 0..{vocab - 1}"
+        )
+    return tokens
 
 
 def shown(value: object) -> str:

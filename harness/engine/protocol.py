@@ -1,19 +1,14 @@
-"""Between the wire and the engine's own types: protobuf and JSON bodies, checked field by field.
+"""What JSON requests of the Tinker protocol ask for, in the engine's own types.
 
-The protobuf module is the SDK's own, loaded by itself: importing the `tinker` package would cost
-over a second and bring a client along.
+Every function raises RequestError, in one line, for a field that can't be served.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,39 +22,15 @@ from harness.engine.fields import (
     number,
     optional_integer,
     shown,
+    within_vocabulary,
 )
 from harness.engine.lora import LoraConfig
-from harness.engine.losses import LOSSES
 from harness.engine.sequences import PromptWanted
-from harness.engine.trainer import AdamParams, Datum
+from harness.engine.trainer import AdamParams
 
 MAX_SAMPLES = 1024
 MAX_TOP_K_PROMPT = 100
 MAX_STOPS = 64
-
-
-def _load_protobuf() -> ModuleType:
-    name = "tinker.proto.tinker_public_pb2"
-    if name in sys.modules:
-        return sys.modules[name]
-    package = importlib.util.find_spec("tinker")
-    if package is None or not package.submodule_search_locations:
-        raise ImportError("the tinker SDK is not installed; its protobuf module is needed")
-    path = Path(package.submodule_search_locations[0]) / "proto" / "tinker_public_pb2.py"
-    spec = importlib.util.spec_from_file_location("_engine_tinker_public_pb2", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path}: the tinker SDK has no protobuf module there")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-pb = _load_protobuf()
-_DTYPES: Mapping[int, type[np.generic]] = {
-    pb.DTYPE_FLOAT32: np.float32,
-    pb.DTYPE_INT64: np.int64,
-    pb.DTYPE_INT32: np.int32,
-}
 
 
 def lora_config(body: Json, unseeded: int) -> LoraConfig:
@@ -106,7 +77,15 @@ def prompt_tokens(body: Json, vocab: int) -> npt.NDArray[np.int64]:
         raise RequestError("the prompt is empty; it needs at least one token")
     if not all(type(token) is int for token in tokens):
         raise RequestError("the prompt holds something that is not a whole number")
-    return _checked_tokens(np.array(_fits(tokens), dtype=np.int64), vocab, "prompt")
+    return within_vocabulary(np.array(_fits(tokens), dtype=np.int64), vocab, "prompt")
+
+
+def prompt_wanted(body: Json) -> PromptWanted:
+    """What a sample request asks about its prompt."""
+    return PromptWanted(
+        flag(body, "prompt_logprobs", False),
+        integer(body, "topk_prompt_logprobs", 0, MAX_TOP_K_PROMPT, 0),
+    )
 
 
 @dataclass(frozen=True)
@@ -152,155 +131,8 @@ def _stops(raw: object) -> tuple[list[int], list[str]]:
     return ids, strings
 
 
-def parse_forward_backward(body: bytes) -> Any:  # a generated protobuf class, untyped here
-    """The protobuf body of forward_backward. Raises RequestError if it can't be read."""
-    message = pb.ForwardBackwardRequest()
-    try:
-        message.ParseFromString(body)
-    except Exception as error:
-        raise RequestError(f"the body is not a ForwardBackwardRequest ({error})") from None
-    return message
-
-
-def data_of(message: Any, vocab: int, max_positions: int) -> list[Datum]:  # as above
-    """The datums of a forward_backward request, checked against the loss and the model."""
-    if message.loss_fn not in LOSSES:
-        raise RequestError(
-            f"loss_fn {shown(message.loss_fn)} is unknown; served: {', '.join(LOSSES)}"
-        )
-    if not message.data:
-        raise RequestError("forward_backward carries no datum; send at least one")
-    found = []
-    for index, raw in enumerate(message.data):
-        try:
-            found.append(_datum(raw, message.loss_fn, vocab, max_positions))
-        except RequestError as error:
-            raise RequestError(f"datum {index}: {error}") from None
-    return found
-
-
-def _datum(raw: Any, loss_fn: str, vocab: int, max_positions: int) -> Datum:  # as above
-    chunks = []
-    for chunk in raw.model_input:
-        if chunk.WhichOneof("chunk") != "encoded_text":
-            raise RequestError("only encoded_text chunks are served")
-        buffer = chunk.encoded_text.tokens
-        if len(buffer) % 4:
-            raise RequestError(f"a text chunk has {len(buffer)} bytes; tokens are int32")
-        chunks.append(np.frombuffer(buffer, dtype="<i4"))
-    tokens = np.concatenate(chunks).astype(np.int64) if chunks else np.empty(0, np.int64)
-    if not 1 <= len(tokens) <= max_positions:
-        raise RequestError(f"model_input has {len(tokens)} tokens; allowed are 1..{max_positions}")
-    _checked_tokens(tokens, vocab, "model_input")
-    tensors = {name: _tensor(name, tensor) for name, tensor in raw.loss_fn_inputs.items()}
-    if "target_tokens" not in tensors:
-        raise RequestError("loss_fn_inputs lacks target_tokens")
-    targets = tensors.pop("target_tokens")
-    if targets.ndim not in (1, 2) or len(targets) != len(tokens) or targets.size == 0:
-        raise RequestError(
-            f"target_tokens has shape {targets.shape}; model_input has {len(tokens)} tokens"
-        )
-    if targets.ndim == 2 and loss_fn != "cross_entropy":
-        raise RequestError(f"target_tokens is 2-D; only cross_entropy takes that, not {loss_fn}")
-    if targets.dtype == np.float32 and not np.array_equal(targets, np.floor(targets)):
-        raise RequestError("target_tokens holds numbers that are not whole")
-    targets_T_K = _checked_tokens(
-        targets.astype(np.int64).reshape(len(tokens), -1), vocab, "target_tokens"
-    )
-    wanted = LOSSES[loss_fn].inputs
-    unknown = sorted(set(tensors) - set(wanted))
-    if unknown:
-        raise RequestError(
-            f"loss_fn_inputs {unknown[0]!r} is unknown to {loss_fn}; it takes {wanted}"
-        )
-    inputs = {}
-    for name in wanted:
-        if name not in tensors and name == "weights":
-            tensors[name] = np.ones(targets.shape, dtype=np.float32)
-        if name not in tensors:
-            raise RequestError(f"loss_fn_inputs lacks {name}, which {loss_fn} needs")
-        values = tensors[name].astype(np.float32)
-        if values.shape != targets.shape:
-            raise RequestError(
-                f"{name} has shape {values.shape}; target_tokens has {targets.shape}"
-            )
-        if not np.isfinite(values).all():
-            raise RequestError(f"{name} holds NaN or infinity at {_first_bad(values)}")
-        inputs[name] = values.reshape(targets_T_K.shape)
-    return Datum(tokens, targets_T_K, inputs, targets.ndim == 1)
-
-
-def _tensor(name: str, tensor: Any) -> npt.NDArray[np.generic]:  # as above
-    """A dense or sparse tensor as an array of its shape."""
-    dtype = _DTYPES.get(tensor.dtype)
-    if dtype is None:
-        raise RequestError(f"{name} has dtype {tensor.dtype}; float32 and int64 are served")
-    shape = tuple(tensor.shape)
-    if any(side < 0 or side > 1 << 31 for side in shape):
-        raise RequestError(f"{name} has shape {shape}")
-    if tensor.WhichOneof("encoding") == "sparse_csr":
-        return _dense(name, tensor.sparse_csr, dtype, shape)
-    values = _values(name, tensor.dense, np.dtype(dtype))
-    if not shape:
-        return values
-    if values.size != math.prod(shape):
-        raise RequestError(f"{name} holds {values.size} numbers; its shape is {shape}")
-    return values.reshape(shape)
-
-
-def _dense(
-    name: str, csr: Any, dtype: type[np.generic], shape: tuple[int, ...]
-) -> npt.NDArray[np.generic]:
-    """A compressed sparse row tensor, zeros where nothing is stored."""
-    if len(shape) != 2 or math.prod(shape) > 1 << 26:
-        raise RequestError(f"{name} is sparse with shape {shape}; it must be 2-D and below 2^26")
-    values = _values(name, csr.values, np.dtype(dtype))
-    starts = _values(name, csr.crow_indices, np.dtype(np.int64)).astype(np.int64)
-    columns = _values(name, csr.col_indices, np.dtype(np.int64)).astype(np.int64)
-    counts = np.diff(starts)
-    sound = (
-        len(starts) == shape[0] + 1
-        and starts[0] == 0
-        and starts[-1] == len(values) == len(columns)
-        and bool((counts >= 0).all())
-        and bool(((columns >= 0) & (columns < shape[1])).all())
-    )
-    if not sound:
-        raise RequestError(f"{name} is sparse and its indices do not fit shape {shape}")
-    out = np.zeros(shape, dtype=dtype)
-    out[np.repeat(np.arange(shape[0]), counts), columns] = values
-    return out
-
-
-def _values(name: str, buffer: bytes, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
-    if len(buffer) % dtype.itemsize:
-        raise RequestError(f"{name} has {len(buffer)} bytes, not a multiple of {dtype.itemsize}")
-    return np.frombuffer(buffer, dtype=dtype)
-
-
-def _checked_tokens(tokens: npt.NDArray[np.int64], vocab: int, name: str) -> npt.NDArray[np.int64]:
-    low, high = int(tokens.min()), int(tokens.max())
-    if low < 0 or high >= vocab:
-        raise RequestError(
-            f"{name} holds token {low if low < 0 else high}; tokens lie in 0..{vocab - 1}"
-        )
-    return tokens
-
-
 def _fits(tokens: Sequence[int]) -> Sequence[int]:
     low, high = min(tokens), max(tokens)
     if low < -(1 << 62) or high > 1 << 62:
         raise RequestError(f"the prompt holds token {low if low < 0 else high}")
     return tokens
-
-
-def _first_bad(values: npt.NDArray[np.float32]) -> list[int]:
-    return [int(i) for i in np.argwhere(~np.isfinite(values))[0]]
-
-
-def prompt_wanted(body: Json) -> PromptWanted:
-    """What a sample request asks about its prompt."""
-    return PromptWanted(
-        flag(body, "prompt_logprobs", False),
-        integer(body, "topk_prompt_logprobs", 0, MAX_TOP_K_PROMPT, 0),
-    )

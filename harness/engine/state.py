@@ -146,7 +146,7 @@ class StateFolder:
             raise RequestError(f"{path} can't be read: {error}") from None
 
     def facts(self, path: CheckpointPath) -> dict[str, str]:
-        """The facts of a checkpoint without its tensors."""
+        """The facts of a checkpoint without its tensors. Raises RequestError as `read` does."""
         self._require(path)
         try:
             with safe_open(self._file(path), framework="pt") as reader:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from torch import Tensor
 
-from harness.engine import checkpoints, fields, protocol
+from harness.engine import checkpoints, datums, fields, protocol
 from harness.engine.answers import forward_backward_answer
 from harness.engine.fields import Json
 from harness.engine.futures import Answer, Future, json_answer
@@ -67,13 +67,13 @@ class Training:
 
     def forward_backward(self, raw: bytes) -> Future:
         """Log-probs and loss, and the gradient added unless `forward_only`."""
-        message = protocol.parse_forward_backward(raw)
+        message = datums.parse_forward_backward(raw)
 
         def start(future: Future) -> None:
             model = self._registry.model(message.model_id)
             loss, knobs = resolve(message.loss_fn, message.loss_fn_config)
             config = self._base.config
-            data = protocol.data_of(message, config.vocab, config.max_positions)
+            data = datums.data_of(message, config.vocab, config.max_positions)
             running: list[ForwardBackward] = []
 
             def prepare() -> Sequence[Unit]:

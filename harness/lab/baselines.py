@@ -12,7 +12,6 @@ import numpy as np
 from harness.cards import Kernel
 from harness.lab.pools import Pool
 from harness.methods import effective_contributors, kernel_loo_weights, uniform_loo_weights
-from harness.methods.advantages import baselines
 from harness.methods.arrays import FloatArray, IntArray
 from harness.methods.kernels import PromptKernel
 from harness.methods.pool import (
@@ -21,6 +20,7 @@ from harness.methods.pool import (
     Design,
     Interval,
     difference,
+    kernel_baseline,
     no_baseline,
     score_baselines,
     uniform_baseline,
@@ -141,7 +141,7 @@ def _scored(
     wanted: dict[str, Baseline] = {}
     if plain:
         wanted = {"none": no_baseline, "batch_mean": batch_mean, UNIFORM: uniform_baseline}
-    wanted |= {name: _kernel_baseline(similarity_N_N, k) for name, k in kernels.items()}
+    wanted |= {name: kernel_baseline(similarity_N_N, k) for name, k in kernels.items()}
     scores = score_baselines(pool.rewards_N_K, wanted, design, pool.tokens_N_K)
     # Kish sizes on one batch's worth of prompts: they grow with the batch
     some = similarity_N_N[: design.batch_size, : design.batch_size]
@@ -156,14 +156,6 @@ def _scored(
         )
         for name, score in scores.items()
     }
-
-
-def _kernel_baseline(similarity_N_N: FloatArray, kernel: Kernel) -> Baseline:
-    def baseline(prompts_B: IntArray, rewards_B: FloatArray) -> FloatArray:
-        weights = kernel_loo_weights(similarity_N_N[np.ix_(prompts_B, prompts_B)], kernel)
-        return baselines(rewards_B, weights)
-
-    return baseline
 
 
 def _name(kernel: Kernel) -> str:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from harness.cards.registration import Kernel
 from harness.errors import StatisticsError
 from harness.methods.advantages import baselines
 from harness.methods.arrays import FloatArray, IntArray, finite, same_shape
 from harness.methods.beff import equivalent_group, oracle_score_noise, within_variance
-from harness.methods.kernels import softmax_loo_weights, uniform_loo_weights
+from harness.methods.kernels import kernel_loo_weights, uniform_loo_weights
 
 # from the prompts of a batch (their places in the pool) and its rewards to its baselines
 Baseline = Callable[[IntArray, FloatArray], FloatArray]
@@ -152,17 +153,17 @@ def uniform_baseline(_prompts_B: IntArray, rewards_B: FloatArray) -> FloatArray:
     return baselines(rewards_B, uniform_loo_weights(len(rewards_B)))
 
 
-def kernel_baseline(similarity_N_N: ArrayLike, tau: float) -> Baseline:
-    """b_i: the softmax-weighted mean of the batch's other rewards, as the GS1 arms compute it.
+def kernel_baseline(similarity_N_N: ArrayLike, kernel: Kernel) -> Baseline:
+    """b_i: the kernel-weighted mean of the batch's other rewards, as the GS1 arms compute it.
 
     Args:
         similarity_N_N: similarity of every two prompts of the pool.
-        tau: the softmax's temperature.
+        kernel: what it makes of similarities.
     """
     similarity = finite(similarity_N_N, "similarity", ndim=2)
 
     def baseline(prompts_B: IntArray, rewards_B: FloatArray) -> FloatArray:
-        weights_B_B = softmax_loo_weights(similarity[np.ix_(prompts_B, prompts_B)], tau)
+        weights_B_B = kernel_loo_weights(similarity[np.ix_(prompts_B, prompts_B)], kernel)
         return baselines(rewards_B, weights_B_B)
 
     return baseline

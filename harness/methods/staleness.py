@@ -98,7 +98,7 @@ class KlEstimates:
 
 @dataclass(frozen=True)
 class TurnFigures:
-    """KL, clipping and ratio quantiles over the tokens of one turn of all trajectories.
+    """KL, clipping and ratio quantiles over the tokens of one turn of all episodes.
 
     Late turns are of long episodes alone: `trajectories` counts those that had the turn. p1 and p99
     are None of fewer than `TAIL_TOKENS` tokens.
@@ -243,17 +243,26 @@ def entropy_estimates(batch: Batch) -> Entropies:
     )
 
 
-def constant_group_share(rewards: Sequence[ArrayLike]) -> float:
+def is_constant(rewards_G: ArrayLike) -> bool:
+    """Whether all rewards of a group are equal; a group of one is.
+
+    Raises:
+        RunError: a reward is NaN or infinite.
+    """
+    rewards = finite(rewards_G, "reward", ndim=1)
+    return bool((rewards == rewards[0]).all())
+
+
+def constant_group_share(rewards_P_G: Sequence[ArrayLike]) -> float:
     """Share of groups whose rewards are all equal, before any filtering.
 
     Raises:
         RunError: a reward is NaN or infinite.
         StatisticsError: there is no group.
     """
-    groups = [finite(group, "reward", ndim=1) for group in rewards]
-    if not groups:
+    if not rewards_P_G:
         raise StatisticsError("0 groups; a share needs at least 1; give the step's groups")
-    return sum(bool((group == group[0]).all()) for group in groups) / len(groups)
+    return sum(map(is_constant, rewards_P_G)) / len(rewards_P_G)
 
 
 def expected_constant_share(success_rate: float, group_size: int) -> float:

@@ -44,8 +44,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make an item of everything that the card declares, in the card's order."""
     wanted = [fixture for fixture in STAGES if fixture in metafunc.fixturenames]
     path = Path(str(metafunc.module.__file__))
-    card = card_of(path)
-    if card is None or not wanted:
+    card = card_of(path) if wanted else None
+    if card is None:
         return
     where = f"{path.name}::{metafunc.function.__name__}"
     if len(wanted) > 1:

@@ -27,7 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
         try:
             verdict_json.remove(config.stash[SETTINGS].verdict_json)
         except StoreError as error:
-            raise pytest.UsageError(f"--verdict-json: {error}") from None
+            told = str(error).partition(". ")[0]  # what follows is about the run store
+            raise pytest.UsageError(f"--verdict-json: {told}; name another file") from None
         config.pluginmanager.register(Controller(config), "harness-controller")
 
 

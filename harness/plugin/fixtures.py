@@ -54,7 +54,9 @@ def experiment_run(request: pytest.FixtureRequest, open_card: OpenCard) -> Itera
     """The run of this file's card."""
     card = card_of(request.path)
     if card is None:
-        fail(f'{request.path.name} names no card; add CARD = "<id>" for cards/<id>.json')
+        fail(
+            f'{request.path.name}: no line CARD = "<id>" in plain text; add it for cards/<id>.json'
+        )
     with blocking("opening the run"):
         run = RecordedRun(open_card(card), facts_of(request.config, request.node.nodeid))
     yield run

@@ -39,6 +39,7 @@ class LiveLines:
         self._logged: dict[str, tuple[float, Progress]] = {}
         self._screen = -1
         self._animated = self._drawn = False
+        self._in_a_line = True  # of pytest's, which a line of ours must not go on
         self._quiet_until = 0.0
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -55,6 +56,7 @@ class LiveLines:
         """Clear the lines before pytest writes; they come back below what it wrote."""
         with self._lock:
             self._quiet_until = time.monotonic() + _QUIET_S
+            self._in_a_line = True
             if self._drawn:
                 self._write(_CLEAR_BELOW)
                 self._drawn = False
@@ -97,7 +99,9 @@ class LiveLines:
             then, last = self._logged.get(progress.arm, (-_LOG_EVERY_S, None))
             if progress != last and now - then >= _LOG_EVERY_S:
                 self._logged[progress.arm] = (now, progress)
-                self._write(f"\n{live_line(progress)}\n")
+                start = "\n" if self._in_a_line else ""
+                self._write(f"{start}{live_line(progress)}\n")
+                self._in_a_line = False
 
     def _draw(self, news: Sequence[Progress]) -> None:
         with contextlib.suppress(OSError):  # the terminal is gone; the run goes on without it

@@ -21,7 +21,7 @@ from harness.errors import RunError
 from harness.methods.beff import PilotNoise, executed_noise
 from harness.protocol.budget import Clock, read_clock, refuse_overspending, wall_seconds
 from harness.protocol.progress import progress_folder, write_progress
-from harness.protocol.scores import headline, item_scores
+from harness.protocol.scores import item_scores
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, Progress
 from harness.records import Checkpoint, Row, StepFigures, StepRecord
@@ -154,8 +154,7 @@ class ArmKeeper:
 
     def rows(self, arm: Arm | None) -> dict[str, float]:
         """The headline score by item id of an evaluated arm, or of the base model (None)."""
-        rows = self.item_rows(arm)
-        return item_scores(rows, headline(rows))
+        return item_scores(self.item_rows(arm), self.task().headline)
 
     def item_rows(self, arm: Arm | None) -> list[Row]:
         """The rows of an evaluated arm, or of the base model (None), read and checked once.
@@ -294,7 +293,7 @@ class ArmKeeper:
         live.items(rows)
         clock.tick()
         entry.publish("rows", rows)
-        scores = item_scores(rows, headline(rows))
+        scores = item_scores(rows, self.task().headline)
         entry.finish({"accuracy": sum(scores.values()) / len(scores), **noted})
 
     def _context(self, arm: Arm, after_step: Callable[[StepRecord], None]) -> ArmContext:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,45 +11,23 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from harness.cards import Arm, Experiment, load_experiment, read_clusters
-from harness.cards import Criterion as StatedCriterion
+from harness.cards import Arm, Experiment, load_experiment
 from harness.cards.registration import LossClient
 from harness.checks import PREFLIGHTS, gates
-from harness.checks.decided import (
-    agreement_problems,
-    joint_problems,
-    outcome_problems,
-    rows_mean,
-    steps_mean,
-)
-from harness.checks.episode_report import episode_lines
 from harness.checks.finding import Finding, GateFinding
 from harness.checks.loss_clients import chosen_client
 from harness.checks.server_loss import LossEvidence
-from harness.checks.staleness_report import staleness_lines
-from harness.decisions import (
-    CombineRule,
-    Criterion,
-    Outcome,
-    Unit,
-    beside,
-    decide,
-    diagnostics,
-    looks,
-    settled,
-)
-from harness.decisions.beside import averaged, scores_by_seed
+from harness.decisions import Outcome
 from harness.errors import RunError
-from harness.names import BASE
 from harness.protocol import preflights
 from harness.protocol.arms import ArmKeeper
 from harness.protocol.data import experiment_task, refuse_too_few_prompts, train_task
-from harness.protocol.scores import item_scores, of_steps, step_mean
+from harness.protocol.decider import Decider
+from harness.protocol.scores import of_steps
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun
 from harness.protocol.tuning import Tuner
 from harness.store import RunStore, produce_all
-from harness.tasks.sec_search.metrics import EVALUATED
 from harness.tasks.task import Task
 
 _PROCESS = uuid.uuid4().hex
@@ -154,6 +131,10 @@ class CardRun:
             self._loss_client,
         )
 
+    @cached_property
+    def _decider(self) -> Decider:
+        return Decider(self.experiment, self._arms, self._card_path.parent)
+
     def preflight(self, id: str) -> Finding:
         """One preflight: its evidence is collected once and checked each time."""
         flight = preflights.PREFLIGHTS[id]
@@ -197,6 +178,24 @@ class CardRun:
         """The first steps of every arm, at the tuned learning rates if there is a tuning stage."""
         self._tune()
         self._arms.pilot()
+        self._refuse_unmeasured()
+
+    def _refuse_unmeasured(self) -> None:
+        """A criterion of training steps must name what the steps measure, before all are taken.
+
+        Raises:
+            RunError: no step of the pilot has its figure.
+        """
+        steps = [record for of in self._arms.pilot_evidence().values() for record in of]
+        measured = {name for record in steps for name in record["metrics"]}
+        for stated in (*self.experiment.rule.criteria, *self.experiment.registration.supporting):
+            if of_steps(stated.metric) and stated.metric not in measured:
+                room = stated.metric.partition("/")[0]
+                like = sorted(name for name in measured if name.startswith(f"{room}/"))
+                raise RunError(
+                    f"criterion {stated.id}: no step measures {stated.metric}; register one of "
+                    f"{', '.join(like or sorted(measured))}"
+                )
 
     def gate(self, metric: str) -> GateFinding:
         """One activation gate, measured on the pilot's stored rollouts."""
@@ -213,13 +212,13 @@ class CardRun:
     def train(self) -> None:
         """Every arm to its last step and every evaluation; a second look only if called for."""
         self._arms.train(1)
-        if self._second_look():
+        if self._decider.second_look():
             self._arms.train(2)
 
     def arm(self, name: str) -> ArmSummary:
         """What a trained arm did, counted from its stored steps."""
         arm = self.experiment.arm(name)
-        return self._arms.summary(arm, called_for=arm.look == 1 or self._second_look())
+        return self._arms.summary(arm, called_for=arm.look == 1 or self._decider.second_look())
 
     def base(self) -> BaseSummary:
         """The base model's evaluation."""
@@ -228,43 +227,11 @@ class CardRun:
 
     def outcome(self, criterion: str) -> Outcome:
         """The registered rule applied to one criterion, as it stands among all of them."""
-        first = self._decided(1)
-        second = self._decided(2) if self._second_look() else None
-        outcome = first[criterion]
-        if second is not None:
-            outcome = looks.agreed(outcome, second[criterion])
-        look = self.experiment.rule.second_look
-        if problems := agreement_problems(look, first, second, outcome):
-            raise RunError("\n".join(problems))
-        return outcome
+        return self._decider.outcome(criterion)
 
     def diagnostics(self) -> tuple[str, ...]:
         """Lines that were not used for the verdict."""
-        taken = [1, 2] if self._second_look() else [1]
-        trained = [arm for look in taken for arm in self.experiment.look(look)]
-        lines: list[str] = []
-        for look in taken:
-            for stated in self.experiment.rule.criteria:
-                criterion = self._criterion(stated)
-                found = diagnostics.lines(
-                    criterion,
-                    self._scores(stated, look),
-                    self._unit_ids(criterion),
-                    clusters=self._clusters,
-                )
-                lines.extend(f"look {look}: {line}" if len(taken) > 1 else line for line in found)
-            lines.extend(
-                f"{stated.id} (supporting, decides nothing): {self._decide(stated, look).sentence}"
-                for stated in self.experiment.registration.supporting
-            )
-        if self.experiment.lagged:
-            for arm in trained:
-                lines.extend(staleness_lines(arm, self._arms.figures(arm)))
-                lines.extend(episode_lines(arm, self._arms.figures(arm)))
-        lines.extend(self._beside(trained))
-        lines.extend(self._score_lines(trained))
-        lines.extend(self._arms.training_notes(trained))
-        return tuple(lines)
+        return self._decider.lines()
 
     def attempts(self) -> int:
         """How many runs have started to train this experiment."""
@@ -273,9 +240,6 @@ class CardRun:
     def close(self) -> None:
         """Release what this process holds."""
         self._service.close()
-
-    def _criterion(self, stated: StatedCriterion) -> Criterion:
-        return Criterion.from_card(stated, self.experiment.rule)
 
     def _tune(self) -> None:
         """Choose the learning rates, once: the arms, their keys and the test split come after.
@@ -299,110 +263,5 @@ class CardRun:
         ).choice()
         self._tuning_notes = choice.lines()
         self.experiment = replace(registered, learning_rates=choice.rates)
-        for stale in ("_context", "_arms"):
+        for stale in ("_context", "_arms", "_decider"):
             self.__dict__.pop(stale, None)
-
-    def _second_look(self) -> bool:
-        """Whether the rule has a second look and the first one calls for it."""
-        look = self.experiment.rule.second_look
-        return look is not None and looks.wanted(look, self._decided(1)[look.criterion])
-
-    def _decided(self, look: int) -> dict[str, Outcome]:
-        """All criteria on one look, as they stand together."""
-        rule = self.experiment.rule
-        outcomes = {stated.id: self._decide(stated, look) for stated in rule.criteria}
-        premises = {criterion.id for criterion in rule.criteria if criterion.premise}
-        steps = {c.id: c.next_step for c in rule.criteria if c.next_step is not None}
-        together = settled(outcomes, premises, CombineRule(rule.combine), steps)
-        if problems := joint_problems(rule, outcomes, together):
-            raise RunError("\n".join(problems))
-        return together
-
-    def _decide(self, stated: StatedCriterion, look: int) -> Outcome:
-        """One criterion by itself.
-
-        Raises:
-            RunError: what was decided does not follow from the stored results.
-        """
-        criterion = self._criterion(stated)
-        scores, units = self._scores(stated, look), self._unit_ids(criterion)
-        outcome = decide(criterion, scores, units, clusters=self._clusters)
-        means = {role: self._arm_means(stated, role, look) for role in stated.weights}
-        if problems := outcome_problems(self.experiment.rule, stated, outcome, means):
-            raise RunError("\n".join(problems))
-        return outcome
-
-    def _arm_means(self, stated: StatedCriterion, role: str, look: int) -> list[float]:
-        """The mean score of each arm of a role, straight from rows or steps."""
-        arms = self.experiment.role(role, look)
-        if of_steps(stated.metric):
-            first, last = stated.steps or (0, self.experiment.card.steps - 1)
-            return [steps_mean(self._arms.figures(a), stated.metric, first, last) for a in arms]
-        policies = [None] if role == BASE else arms
-        return [rows_mean(self._arms.item_rows(policy), stated.metric) for policy in policies]
-
-    def _scores(self, stated: StatedCriterion, look: int) -> Mapping[str, Mapping[str, float]]:
-        """Scores by role: of items, averaged over a role's seeds, or of seeds.
-
-        Raises:
-            RunError: rows or steps are missing.
-            StatisticsError: an item has fewer samples than its metric needs.
-        """
-        arms = {role: self.experiment.role(role, look) for role in stated.weights if role != BASE}
-        if of_steps(stated.metric):
-            first, last = stated.steps or (0, self.experiment.card.steps - 1)
-            return {
-                role: {
-                    str(arm.seed): step_mean(
-                        f"arm {arm.name}", self._arms.figures(arm), stated.metric, first, last
-                    )
-                    for arm in of_role
-                }
-                for role, of_role in arms.items()
-            }
-
-        def scored(arm: Arm | None) -> dict[str, float]:
-            return item_scores(self._arms.item_rows(arm), stated.metric)
-
-        base = scored(None)
-        by_role = {role: {arm.seed: scored(arm) for arm in found} for role, found in arms.items()}
-        if self._criterion(stated).unit == Unit.SEEDS:
-            return scores_by_seed(by_role, base)
-        return {role: averaged(list(of.values())) for role, of in by_role.items()} | {BASE: base}
-
-    def _beside(self, trained: Sequence[Arm]) -> list[str]:
-        """What seeds and ablations say beside the verdict."""
-        by_role: dict[str, dict[int, Mapping[str, float]]] = {}
-        for arm in trained:
-            by_role.setdefault(arm.role, {})[arm.seed] = self._arms.rows(arm)
-        stated = [c for c in self.experiment.rule.criteria if not of_steps(c.metric)]
-        criteria = [self._criterion(criterion) for criterion in stated]
-        weighed, base = self.experiment.weighed_roles, self._arms.rows(None)
-        lines = [line for c in criteria for line in beside.seed_lines(c, by_role, base)]
-        for role in by_role.keys() - set(weighed):
-            lines += beside.ablation_lines(role, weighed, by_role, self.experiment.rule.alpha)
-        return lines
-
-    def _score_lines(self, trained: Sequence[Arm]) -> list[str]:
-        """The scores of every evaluation, where an item has more than one."""
-        spec, lines = self.experiment.registration.evaluation, list[str]()
-        if spec.answer != "curated_set":
-            return lines
-        best = [f"{name}_best_of_{spec.samples}" for name in EVALUATED if spec.samples > 1]
-        for arm in (None, *trained):
-            rows = self._arms.item_rows(arm)
-            scores = {metric: item_scores(rows, metric) for metric in (*EVALUATED, *best)}
-            name = BASE if arm is None else arm.name
-            lines.append(beside.score_line(name, scores, self.experiment.rule.alpha))
-        return lines
-
-    def _unit_ids(self, criterion: Criterion) -> Sequence[str]:
-        """What is counted: the registered items, or the registered seeds."""
-        if criterion.unit == Unit.SEEDS:
-            return [str(seed) for seed in criterion.seeds]
-        return [problem.id for problem in self._task.test]
-
-    @cached_property
-    def _clusters(self) -> Mapping[str, str | int] | None:
-        pinned = self.experiment.rule.clusters
-        return None if pinned is None else read_clusters(self._card_path.parent, pinned)

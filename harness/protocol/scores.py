@@ -6,16 +6,10 @@ from collections.abc import Sequence
 
 from harness.errors import RunError
 from harness.records import EpisodeRow, ItemRow, Row, StepFigures
-from harness.statistics.passk import pass_at_k
-from harness.tasks.sec_search.reward import best_of
+from harness.statistics.passk import best_of, pass_at_k
 
 _PASS_AT = re.compile(r"pass@(\d+)")
 _BEST_OF = re.compile(r"(.+)_best_of_(\d+)")
-
-
-def headline(rows: Sequence[Row]) -> str:
-    """The score by which rows are summed up: exact match, or F4 of what an episode curated."""
-    return "f4" if rows and "correct" not in rows[0] else "pass@1"
 
 
 def item_scores(rows: Sequence[Row], metric: str) -> dict[str, float]:

@@ -21,6 +21,7 @@ def search_task(experiment: Experiment, folder: Path) -> tuple[SearchTask, Path]
 
     Raises:
         DataError: the published data are not where HARNESS_SEC_DIR says, or can't be prepared.
+        CardError: the registration has no settings of the task.
     """
     spec = experiment.registration.search
     if spec is None:

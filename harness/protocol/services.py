@@ -33,7 +33,7 @@ class Service:
 
     def __init__(self, experiment: Experiment, runs_dir: Path, controller: int) -> None:
         self._experiment = experiment
-        self._folder = runs_dir / engine_folder(experiment.card.base_model)
+        self._runs_dir = self._folder = runs_dir
         self._controller = controller
         self._remote = remote_address(dict(os.environ))
         self._address: ServiceAddress | None = None
@@ -56,6 +56,7 @@ class Service:
         Raises:
             ServiceUnreachable: the service does not answer, or none is given.
             ServiceRefused: it answers, but refuses the key or lacks the model.
+            CardError: the embedded engine has to serve it, and there is no model of that name.
         """
         if self._client is None:
             self._address = self._find()
@@ -102,11 +103,16 @@ class Service:
         from harness.embedded import model_dir
 
         model = self._experiment.card.base_model
+        self._folder = self._runs_dir / engine_folder(model)
         return start_or_join(self._folder, model_dir(model), model, self._controller)
 
 
 def engine_folder(model: str) -> str:
-    """Where the engine of a model keeps its state: each of several models has an engine."""
+    """Where the engine of a model keeps its state: each of several models has an engine.
+
+    Raises:
+        CardError: no model of that name is embedded.
+    """
     from harness.embedded import MODEL_DIR, model_dir
 
     folder = model_dir(model)

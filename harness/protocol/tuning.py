@@ -17,7 +17,7 @@ from harness.errors import BudgetExceeded, RunError
 from harness.methods.tuning import best_rate, edge_rates
 from harness.protocol.arms import EVALUATION_VERSION, TRAINING_VERSION, LiveLine
 from harness.protocol.budget import Clock, read_clock, wall_seconds
-from harness.protocol.scores import headline, item_scores
+from harness.protocol.scores import item_scores
 from harness.protocol.services import Service
 from harness.records import Row, StepRecord
 from harness.store import Entry, RunStore, produce_all
@@ -203,7 +203,7 @@ class Tuner:
         if problems:
             raise RunError("\n".join(problems))
         entry.publish("rows", rows)
-        scores = item_scores(rows, headline(rows))
+        scores = item_scores(rows, self.task.headline)
         accuracy = sum(scores.values()) / len(scores)
         entry.finish({"accuracy": accuracy, "learning_rate": rate})
 

@@ -6,7 +6,7 @@
 ``betting``     order-dependent intervals by betting
 ``clustered``   means over clusters
 ``exact``       McNemar and Holm
-``passk``       pass@k and pass^k
+``passk``       pass@k, pass^k and best of k
 ``hoeffding_rule``  edges, exact power and n of a Hoeffding rule
 ``power``       the same as a block of figures and text, for a card
 ``ratios``      seed-level ratio rules in exact arithmetic
@@ -46,7 +46,7 @@ from harness.statistics.paired import (
     t_interval,
     tango,
 )
-from harness.statistics.passk import pass_at_k, pass_at_k_items, pass_pow_k
+from harness.statistics.passk import best_of, pass_at_k, pass_at_k_items, pass_pow_k
 from harness.statistics.power import PowerBlock, power_block
 from harness.statistics.ratios import SeedRatio, as_fraction, seed_ratio
 
@@ -62,6 +62,7 @@ __all__ = [
     "PowerBlock",
     "SeedRatio",
     "as_fraction",
+    "best_of",
     "betting_interval",
     "betting_p",
     "bonett_price",

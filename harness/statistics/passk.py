@@ -1,4 +1,4 @@
-"""pass@k and pass^k from n samples of an item: per item first, then the mean over items."""
+"""pass@k, pass^k and best of k from n samples of an item: per item first, then the mean."""
 
 import math
 from collections.abc import Sequence
@@ -31,6 +31,23 @@ def pass_at_k_items(n_I: Sequence[int], c_I: Sequence[int], k: int) -> NDArray[n
     if len(n_I) != len(c_I) or len(n_I) == 0:
         raise StatisticsError(f"{len(n_I)} sample counts and {len(c_I)} correct counts")
     return np.array([pass_at_k(n, c, k) for n, c in zip(n_I, c_I, strict=True)])
+
+
+def best_of(values: Sequence[float], k: int) -> float:
+    """Unbiased estimate of E[max of k draws] from n >= k draws; the maximum where n = k.
+
+    sum_i v_(i) C(i-1, k-1) / C(n, k) over ascending v_(i): C(i-1, k-1) of all subsets of size k
+    have the i-th smallest draw as their largest.
+
+    Raises:
+        StatisticsError: k is not in 1..n, or a value is not finite.
+    """
+    if not 1 <= k <= len(values) or not all(map(math.isfinite, values)):
+        raise StatisticsError(
+            f"best of {k} from {list(values)}; k lies in 1..n and the values are finite"
+        )
+    total = sum(v * math.comb(i, k - 1) for i, v in enumerate(sorted(values)))
+    return total / math.comb(len(values), k)
 
 
 def _check(n: int, c: int, k: int) -> None:

@@ -61,7 +61,10 @@ def decompress(data: bytes) -> bytes:
 
 
 def to_json(value: object, path: str) -> Any:  # a tree of plain JSON values
-    """Return `value` as plain JSON, with arrays tagged; `path` names it in errors."""
+    """Return `value` as plain JSON, with arrays tagged; `path` names it in errors.
+
+    Raises StoreError for a number that is not finite, or a type that JSON does not have.
+    """
     if isinstance(value, float | np.floating):
         if not math.isfinite(value):
             raise StoreError(

@@ -97,7 +97,7 @@ def sweep(folder: Path) -> None:
 
 @contextlib.contextmanager
 def storage_errors(verb: str, path: Path) -> Iterator[None]:
-    """Turn an OSError into one line of the harness's own."""
+    """Turn an OSError into one line of the harness's own: StoreFullError or StoreError."""
     try:
         yield
     except StoreError:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import ClassVar
 
 from harness.cards.card import Card
 from harness.tasks.records import data_sha256, read_records, refuse
@@ -41,6 +42,8 @@ class Task:
     train: tuple[Problem, ...]
     test: tuple[Problem, ...]
     sha256s: Mapping[str, str]
+
+    headline: ClassVar = "pass@1"
 
     @property
     def origin(self) -> None:

@@ -37,6 +37,11 @@ class Task(Protocol):
         ...
 
     @property
+    def headline(self) -> str:
+        """The metric by which an evaluation is summed up."""
+        ...
+
+    @property
     def origin(self) -> str | None:
         """Where the data come from, as a verdict says it; None where the hashes say it all."""
         ...

@@ -13,6 +13,7 @@ from tinker_cookbook.rl.types import TrajectoryGroup
 
 from harness.cards import Arm
 from harness.errors import RunError
+from harness.methods.staleness import is_constant
 from harness.tasks.task import Item
 from harness.training.completers import GroupCompleter, Sampling, TurnCompleter
 from harness.training.prompts import AnyPrompter
@@ -42,7 +43,7 @@ class SampledGroup:
     @property
     def constant(self) -> bool:
         """Whether all rewards are equal."""
-        return len(set(self.rollouts.get_total_rewards())) == 1
+        return is_constant(self.rollouts.get_total_rewards())
 
 
 async def sample_step(

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from harness.errors import RunError
+from harness.methods.staleness import constant_group_share
 from harness.records import GroupRecord, StepRecord
 
 GRAD_NORM = "service/grad_norm"
@@ -38,7 +39,7 @@ def step_metrics(
         "correct": _share([flag for group in groups for flag in group["correct_G"]]),
         "format": _share([flag for group in groups for flag in group["format_G"]]),
         "stopped": _share([stop == "stop" for group in groups for stop in group["stop_G"]]),
-        "constant_groups": _share([len(set(group["rewards_G"])) == 1 for group in groups]),
+        "constant_groups": constant_group_share([group["rewards_G"] for group in groups]),
         "rollouts": float(len(rewards)),
         "tokens": float(len(behaviour)),
         "kl_behaviour_learner": math.fsum(gaps) / len(gaps),

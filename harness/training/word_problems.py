@@ -12,6 +12,7 @@ from harness.errors import RunError
 from harness.records import ItemRow, Row
 from harness.tasks.grading import boxed_number, final_number, is_exact
 from harness.tasks.gsm8k import Problem
+from harness.training.completers import Sampling
 from harness.training.prompts import Graded, Prompter
 from harness.training.streams import stream_seed
 
@@ -84,17 +85,12 @@ class ProblemPrompter(Prompter[Problem]):
         self, sampler: tinker.SamplingClient, spec: EvaluationSpec, item: Problem
     ) -> list[Row]:
         """One row, of one request for all samples."""
-        import tinker
-
-        params = tinker.SamplingParams(
-            max_tokens=spec.max_tokens,
-            temperature=spec.temperature,
-            stop=self.stop,
-            # without effect at temperature 0; above it items must not share their noise
-            seed=stream_seed(0, "evaluation", item.id),
-        )
+        sampling = Sampling(sampler, spec.max_tokens, spec.temperature, self.stop)
         response = await sampler.sample_async(
-            prompt=self.tokens(item), num_samples=spec.samples, sampling_params=params
+            prompt=self.tokens(item),
+            num_samples=spec.samples,
+            # without effect at temperature 0; above it items must not share their noise
+            sampling_params=sampling.params(stream_seed(0, "evaluation", item.id)),
         )
         if len(response.sequences) != spec.samples:
             raise RunError(

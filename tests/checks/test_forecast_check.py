@@ -1,8 +1,12 @@
+from pathlib import Path
+
 import pytest
 
-from harness.cards import GateCheck
+from harness.cards import GateCheck, load_experiment
 from harness.checks.forecast import check, nearest_passing
-from harness.checks.reachable import reachable_lines
+from harness.checks.reachable import reachable_lines, unscored_lines
+
+CARDS = Path(__file__).parents[2] / "experiments" / "cards"
 
 
 def _at(sound, **changes):
@@ -134,6 +138,16 @@ def test_a_method_of_tables_has_a_power_block_of_its_own(experiment, sound, bend
     assert tango.metrics[name] == pytest.approx(0.981, abs=0.0005)
 
 
+def test_thresholds_on_a_pair_have_the_exact_chances_of_tables(experiment, sound, bend):
+    """Comparing the estimate itself, a tie of truly equal arms clears -5 points almost always."""
+    rule = {"method": "point_estimate"}
+    finding = check(sound["forecast"], bend(experiment, card={"decision_rule": rule}))
+    name = "primary_noninferiority.p_validated_at_tie_discordance_20"
+
+    assert finding.metrics[name] == pytest.approx(0.99998, abs=2e-5)
+    assert any("point_estimate, no interval" in note for note in finding.notes)
+
+
 def test_a_method_of_the_order_has_no_power_block_and_says_so(experiment, sound, bend):
     """What depends on the order of the items is not known before there are any scores."""
     rule = {"method": "paired_betting_cs", "order_key": "key"}
@@ -168,6 +182,24 @@ def test_a_gate_that_cannot_come_out_both_ways_blocks(experiment, metric, bounds
 
     assert 1 == len(problems)
     assert problem in problems[0]
+
+
+@pytest.mark.parametrize("metric", ["acuracy", "f4", "pass@", "pass_at_8", "accuracy_best_of_2"])
+def test_a_score_that_no_item_has_blocks(experiment, metric, bend):
+    """A misspelt metric is not compared as exact match; the line has the names that there are."""
+    stated = experiment.rule.criteria[0].model_copy(update={"metric": metric})
+    rule = {"criteria": [stated.model_dump(mode="json")]}
+    (line,) = unscored_lines(bend(experiment, card={"decision_rule": rule}))
+
+    assert f"no evaluated item has {metric!r}; register one of accuracy, " in line
+
+
+@pytest.mark.parametrize("path", sorted(CARDS.glob("*.registration.json")), ids=lambda p: p.stem)
+def test_every_registered_criterion_is_a_score_or_a_figure_of_steps(path):
+    """Supporting ones too, of word problems and of searches."""
+    card = path.with_name(path.name.replace(".registration", ""))
+
+    assert [] == unscored_lines(load_experiment(card, "embedded"))
 
 
 def test_every_gate_of_the_card_can_come_out_both_ways(experiment):

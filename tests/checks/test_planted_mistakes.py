@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.checks import PREFLIGHTS
-from harness.checks.gates import check_gates
+from harness.checks.gates import check_gate
 
 Plain = dict[str, Any]
 
@@ -44,7 +44,7 @@ def failing(experiment, evidence: Plain, pilot) -> set[str]:
         kind = _type_of(id).of(evidence[id])
         if not module.check(kind, experiment).ok:
             failed.add(id)
-    for finding in check_gates(experiment.gates, pilot, experiment):
+    for finding in (check_gate(check, pilot, experiment) for check in experiment.gates):
         if not finding.ok:
             failed.add(finding.check.metric)
     return failed

@@ -72,6 +72,19 @@ def test_estimate_at_the_margin_is_at_least_it(registered, table):
     assert decide(criterion, scores, ids).refuted
 
 
+def test_a_point_estimate_is_thresholds_with_one_margin(registered, outcome):
+    """What does not validate is refuted, as if registered so; limits are shown beside it."""
+    weights = {"treatment": 1, "baseline": -1}
+    same = registered(method="point_thresholds", margin=-0.015, refuted=(weights, -0.015))
+    for net in (4, -3, -4, -60):
+        point, wins = outcome(net), 20 + max(net, 0)
+        assert table_verdict(same, N, wins, wins - net) is point.verdict
+        assert point.verdict is not Verdict.INCONCLUSIVE
+        assert point.p_validated is None
+        assert point.lower < point.estimate < point.upper
+        assert "are shown and not used" in point.sentence
+
+
 def test_a_win_is_said_and_changes_nothing(outcome):
     """Above the registered bar the sentence says win, below it says what a win takes."""
     assert "this is a win" in outcome(5, win=0.02).sentence

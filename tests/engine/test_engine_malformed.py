@@ -13,7 +13,7 @@ import pytest
 from engine_process import Engine
 from wire import Wire, gradient_norm, make_tensor, sound_message, sound_sample
 
-from harness.engine.protocol import pb
+from harness.engine.protobuf import pb
 
 HUGE = 1 << 80
 NOT_WHOLE: list[object] = ["x", 1.5, [], {}, True, HUGE]

@@ -10,7 +10,7 @@ import zstandard
 from engine_process import Engine
 from wire import PROTO, Wire, gradient_norm, make_tensor, sound_message, sound_sample
 
-from harness.engine.protocol import pb
+from harness.engine.protobuf import pb
 
 
 @pytest.fixture(scope="module")

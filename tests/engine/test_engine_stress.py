@@ -14,7 +14,7 @@ import pytest
 from engine_process import Engine
 from faulty_proxy import FaultyProxy
 
-from harness.engine.protocol import pb
+from harness.engine.protobuf import pb
 
 CLIENTS = 8
 ROUNDS = int(os.environ.get("ENGINE_STRESS_ROUNDS", "4"))  # 125 rounds make 10,000 requests

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from harness.engine.protocol import pb
+from harness.engine.protobuf import pb
 
 PROTO = {"content-type": "application/x-protobuf"}
 

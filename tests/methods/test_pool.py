@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from harness.cards import Kernel
 from harness.errors import RunError, StatisticsError
 from harness.methods import uniform_loo_weights
 from harness.methods.pool import (
@@ -26,6 +27,13 @@ def pool(prompts: int, rollouts: int, seed: int):
     return rewards_N_K, mu_N, (topic_N[:, None] == topic_N[None, :]).astype(float)
 
 
+def softmax(tau):
+    """A softmax kernel; what it does with text is not asked here."""
+    text = {"text": "question", "fitted_on": "train_questions", "ngram_range": (1, 2)}
+    flags = {"lowercase": True, "sublinear_tf": False, "stop_words": "none"}
+    return Kernel(**text, **flags, tau=tau)
+
+
 def oracle_baseline(mu_N):
     """A baseline that knows every prompt's success rate."""
     return lambda prompts_B, _rewards_B: mu_N[prompts_B]
@@ -38,7 +46,7 @@ def scored():
     candidates = {
         "none": no_baseline,
         "uniform": uniform_baseline,
-        "kernel": kernel_baseline(similarity, 0.1),
+        "kernel": kernel_baseline(similarity, softmax(0.1)),
         "oracle": oracle_baseline(mu),
     }
     return score_baselines(rewards, candidates, Design(batch_size=64, seed=1)), mu
@@ -92,7 +100,7 @@ def test_uniform_kernel_scores_as_the_batch_mean():
     candidates = {
         "uniform": uniform_baseline,
         "flat": lambda _p, r: uniform_loo_weights(len(r)) @ r,
-        "huge tau": kernel_baseline(similarity, 1e9),
+        "huge tau": kernel_baseline(similarity, softmax(1e9)),
     }
     scores = score_baselines(rewards, candidates, Design(batch_size=32))
     for name in ("flat", "huge tau"):

@@ -19,6 +19,7 @@ from harness.methods.staleness import (
     constant_group_share,
     entropy_estimates,
     expected_constant_share,
+    is_constant,
     kl_estimates,
     ratio_stats,
 )
@@ -154,6 +155,7 @@ def test_constant_groups_are_counted_before_filtering():
     """All right, all wrong and equal graded rewards are constant; ragged groups count as one."""
     groups = [[1, 1, 1], [0, 0], [0.1, 0.1, 0.1], [0, 1, 0, 0]]
     assert constant_group_share(groups) == 0.75
+    assert [is_constant(group) for group in groups] == [True, True, True, False]
     with pytest.raises(StatisticsError, match="0 groups"):
         constant_group_share([])
 

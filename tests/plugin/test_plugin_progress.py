@@ -1,6 +1,8 @@
 """How live lines look, and where the cursor goes."""
 
-from harness.plugin.progress import drawn, live_line
+from dataclasses import replace
+
+from harness.plugin.progress import LiveLines, drawn, live_line
 from harness.protocol.stages import Progress
 
 GS1 = Progress("gs1_seed0", "train", 12, 40, 0.6125, 15234.6, 61.4)
@@ -30,3 +32,17 @@ class TestDrawn:
     def test_a_line_never_wraps(self):
         """A wrapped line would take more rows than were made room for."""
         assert "\r\n123456789\x1b8" in drawn(["1234567890abc"], 10)
+
+
+class TestLog:
+    def test_has_a_line_an_arm_and_no_empty_ones(self, tmp_path):
+        """A line starts anew only where pytest has written since, whose line may not have ended."""
+        live, grpo = LiveLines(tmp_path), replace(GS1, arm="grpo_seed0")
+        with (tmp_path / "log").open("wb") as log:
+            live._screen = log.fileno()
+            live._log([GS1, grpo], 0.0)
+            live.wipe()
+            live._log([replace(GS1, step=13)], 20.0)
+
+        lines = [live_line(each) for each in (GS1, grpo, replace(GS1, step=13))]
+        assert "\n{}\n{}\n\n{}\n".format(*lines) == (tmp_path / "log").read_text()

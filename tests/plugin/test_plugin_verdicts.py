@@ -329,7 +329,7 @@ class TestBadInput:
         result = project().runpytest("--scale", "mine.json")
 
         assert result.ret == pytest.ExitCode.INTERRUPTED
-        result.stdout.fnmatch_lines(["mine.json: can't be read (*"])
+        result.stdout.fnmatch_lines(["scale mine.json is neither embedded, full nor a file at *"])
 
     def test_a_test_that_ignores_the_rule_makes_it_invalid(self, project):
         """All items are green, but the test did not say what the rule says: exit 1, INVALID."""

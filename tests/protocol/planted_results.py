@@ -27,10 +27,9 @@ from mistakes import (
 from service_doubles import GRPO, GS1, PILOT, STEPS, ScriptedService, ScriptedTrainer
 
 from harness.methods import kernels
-from harness.protocol import arms
-from harness.protocol import run as protocol_run
+from harness.protocol import arms, decider
 from harness.protocol.arms import ArmKeeper
-from harness.protocol.run import CardRun
+from harness.protocol.decider import Decider
 from harness.store import Entry
 from harness.training import evaluate, loop, rollouts, word_problems
 from harness.training.prints import learner_print
@@ -93,7 +92,7 @@ def decided_with(**changes: Any) -> Edit:
     def criterion(original: Any, self: Any, stated: Any) -> Any:
         return dataclasses.replace(original(self, stated), **changes)
 
-    return method(CardRun, "_criterion", criterion)
+    return method(Decider, "_criterion", criterion)
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -354,7 +353,7 @@ def rows_of_the_first_policy(monkeypatch: Any) -> None:
 
 def unanswered_left_out(monkeypatch: Any) -> None:
     """Items without an answer in any arm are dropped, as if they had not been asked."""
-    original = protocol_run.item_scores
+    original = decider.item_scores
 
     def answered(rows: Any, metric: str) -> Any:
         kept = [row for row in rows if row["answer"] is not None]
@@ -362,7 +361,7 @@ def unanswered_left_out(monkeypatch: Any) -> None:
         mean = sum(found.values()) / len(found)
         return {row["item_id"]: found.get(row["item_id"], mean) for row in rows}
 
-    monkeypatch.setattr(protocol_run, "item_scores", answered)
+    monkeypatch.setattr(decider, "item_scores", answered)
 
 
 def half_the_interval(monkeypatch: Any) -> None:
@@ -380,7 +379,7 @@ def exchanged_arms(monkeypatch: Any) -> None:
         found = original(self, *these)
         return {**found, "treatment": found["baseline"], "baseline": found["treatment"]}
 
-    method(CardRun, "_scores", exchanged)(monkeypatch)
+    method(Decider, "_scores", exchanged)(monkeypatch)
 
 
 def _half(batches: Any, arm: Any) -> tuple[Any, Any]:

@@ -101,7 +101,7 @@ def test_items_are_averaged_over_seeds(fakes, stored, mass, words):
     run = fakes.run(experiment=mass)
     support = mass.registration.supporting[0]
 
-    outcome = run._decide(support, 1)
+    outcome = run._decider._decide(support, 1)
 
     assert outcome.n == len(words.test)
     assert outcome.estimate == pytest.approx(-0.5)

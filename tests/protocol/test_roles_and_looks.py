@@ -243,7 +243,7 @@ def test_held_out_prompts_are_not_trained_on(other):
 def test_registered_clusters_reach_the_decision(fakes, other, words, monkeypatch):
     """Under clustered_t the clusters are counted, not the items; without them it is INVALID."""
     clusters = {problem.id: index // 4 for index, problem in enumerate(words.test)}
-    monkeypatch.setattr("harness.protocol.run.read_clusters", lambda *_arguments: clusters)
+    monkeypatch.setattr("harness.protocol.decider.read_clusters", lambda *_arguments: clusters)
     pinned = ClusterFile(path="clusters.json", sha256="0" * 64)
 
     run = finished(fakes.run(experiment=other(method="clustered_t", clusters=pinned)))

@@ -74,6 +74,22 @@ def test_from_pilot_to_outcome(fakes):
     assert len(fakes.scripted.named("optim_step")) == 2 * STEPS
 
 
+def test_a_figure_that_no_step_measures_ends_the_run_at_the_pilot(fakes, small):
+    """A misspelt one, with the names that there are: no other step is taken for it."""
+    stated = small.rule.criteria[0]
+    misspelt = stated.model_copy(update={"id": "clipped", "metric": "service/loss_sum"})
+    registration = small.registration.model_copy(update={"supporting": [misspelt]})
+    run = fakes.run(experiment=dataclasses.replace(small, registration=registration))
+
+    with pytest.raises(
+        RunError, match=r"clipped: no step measures service/loss_sum; .*service/loss:sum"
+    ):
+        run.pilot()
+
+    pilot = small.registration.training.pilot_steps
+    assert len(fakes.scripted.named("optim_step")) == 2 * pilot
+
+
 def rows_of(run, name):
     """The stored rows of an arm's evaluation."""
     keeper = run._arms

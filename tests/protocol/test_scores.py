@@ -3,7 +3,9 @@ import math
 import pytest
 
 from harness.errors import RunError, StatisticsError
-from harness.protocol.scores import headline, item_score, item_scores, of_steps, step_mean
+from harness.protocol.scores import item_score, item_scores, of_steps, step_mean
+from harness.tasks import gsm8k
+from harness.tasks.sec_search import SearchTask
 
 
 def row(flags, item="test/00000"):
@@ -86,15 +88,21 @@ def test_an_item_of_several_draws_has_their_mean_or_the_best_of_them():
     assert list(item_scores(rows, "f4")) == ["b", "a"]
     assert item_scores(rows, "f4_best_of_2") == {"b": 0.6, "a": 1.0}
     assert item_scores(rows, "recall_best_of_2") == {"b": 1.0, "a": 1.0}
-    assert headline(rows) == "f4"
 
 
 def test_graded_answers_keep_their_own_score():
-    """A row of samples has pass@k, and its headline is its own pass@1."""
+    """A row of samples has pass@k of its own."""
     rows = [row([True, False], "a"), row([False, False], "b")]
 
     assert item_scores(rows, "pass@2") == {"a": 1.0, "b": 0.0}
-    assert headline(rows) == "pass@1"
+
+
+def test_a_tasks_headline_is_a_score_of_its_rows():
+    """Exact match sums up word problems, F4 of what was curated sums up searches."""
+    assert (gsm8k.Task.headline, SearchTask.headline) == ("pass@1", "f4")
+    assert item_scores([row([True, False], "a")], gsm8k.Task.headline) == {"a": 0.5}
+    searched = draws("a", f4=[0.2, 0.6], recall=[1.0, 0.5])
+    assert item_scores(searched, SearchTask.headline) == pytest.approx({"a": 0.4})
 
 
 def test_a_score_that_episodes_do_not_have_is_an_error():

@@ -5,7 +5,7 @@ import tinker
 from service_doubles import CARD
 
 from harness.cards import load_experiment
-from harness.errors import RunError, ServiceError, ServiceRefused, ServiceUnreachable
+from harness.errors import CardError, RunError, ServiceError, ServiceRefused, ServiceUnreachable
 from harness.protocol import services
 from harness.protocol.services import Service
 from harness.training.service import ServiceAddress
@@ -160,5 +160,13 @@ def test_each_committed_model_has_an_engine_of_its_own():
     assert services.engine_folder(MODEL_NAME) == "engine"
     assert services.engine_folder(SEARCH_MODEL_NAME) == "engine-search_model"
     assert (model_dir(MODEL_NAME), model_dir(SEARCH_MODEL_NAME)) == (MODEL_DIR, SEARCH_MODEL_DIR)
-    # a scale of one's own may name a model that the engine then serves under that name
-    assert model_dir("a/model") == MODEL_DIR
+
+
+def test_a_model_that_is_not_embedded_is_refused():
+    """Another model under its name would be another experiment; the line says which there are."""
+    from harness.embedded import MODELS, model_dir
+
+    line = r"^base_model 'a/model' is not embedded, (.*) are; name one of them, or set TINKER_BASE"
+    with pytest.raises(CardError, match=line) as refused:
+        model_dir("a/model")
+    assert all(name in str(refused.value) for name in MODELS)

@@ -5,13 +5,17 @@ from pathlib import Path
 
 import pytest
 
-# helpers beside the tests are imported by name
+# helpers beside these tests, and beside those of searches, are imported by name
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tasks" / "sec_search"))
 
+from sec_support import TINY_SELECTION
 from service_doubles import ScriptedService, small_experiment, small_task
 
 from harness.cards import Experiment
 from harness.tasks.gsm8k import Task
+from harness.tasks.sec_search import SearchTask, synthetic_task
+from harness.tasks.sec_search.synthetic import TINY
 from harness.training.word_problems import ProblemPrompter
 
 
@@ -25,6 +29,12 @@ def small() -> Experiment:
 def words() -> Task:
     """60 train problems and 20 test problems."""
     return small_task()
+
+
+@pytest.fixture(scope="session")
+def task(tmp_path_factory: pytest.TempPathFactory) -> SearchTask:
+    """The tiny synthetic search task: 24 train and 8 test questions."""
+    return synthetic_task(TINY, tmp_path_factory.mktemp("sec") / "tiny", TINY_SELECTION)
 
 
 @pytest.fixture(scope="session")

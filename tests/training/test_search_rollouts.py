@@ -13,9 +13,7 @@ from service_doubles import sequence
 
 from harness.errors import RunError
 from harness.records import GroupRecord
-from harness.tasks.sec_search import Selection, synthetic_task
 from harness.tasks.sec_search.limits import EpisodeLimits
-from harness.tasks.sec_search.synthetic import TINY
 from harness.training import datums
 from harness.training.completers import Sampling
 from harness.training.datums import step_batch, tokens_of
@@ -37,12 +35,6 @@ SESSION = st.builds(
     st.integers(0, TURNS - 1),
     st.one_of(st.none(), st.none(), st.just("f"), BROKEN),
 )
-
-
-@pytest.fixture(scope="module", name="task")
-def _task(tmp_path_factory):
-    selection = Selection(n_train=24, n_test=8, background=None)
-    return synthetic_task(TINY, tmp_path_factory.mktemp("sec") / "tiny", selection)
 
 
 @pytest.fixture(scope="module", name="experiment")

@@ -13,19 +13,11 @@ from tinker_cookbook.tokenizer_utils import get_tokenizer
 from harness.cards import load_experiment
 from harness.embedded import MODEL_DIR
 from harness.errors import CardError
-from harness.tasks.sec_search import Selection, synthetic_task
 from harness.tasks.sec_search.compact_env import CompactRenderer
 from harness.tasks.sec_search.limits import EpisodeLimits
-from harness.tasks.sec_search.synthetic import TINY
 from harness.training.completers import Sampling
 from harness.training.rollouts import sample_episodes
 from harness.training.searches import search_prompter, search_renderer
-
-
-@pytest.fixture(scope="module", name="task")
-def _task(tmp_path_factory):
-    selection = Selection(n_train=24, n_test=8, background=None)
-    return synthetic_task(TINY, tmp_path_factory.mktemp("sec") / "tiny", selection)
 
 
 @pytest.fixture(scope="module", name="full")

@@ -6,7 +6,7 @@ are in `env` and `compact_env`, which are imported by name where rollouts are sa
 
 from harness.tasks.sec_search.prepare import Selection, prepare
 from harness.tasks.sec_search.records import Chunk, Fact, Query
-from harness.tasks.sec_search.reward import Score, best_of, f_beta, score
+from harness.tasks.sec_search.reward import Score, f_beta, score
 from harness.tasks.sec_search.session import SearchSession, SessionLimits
 from harness.tasks.sec_search.synthetic import World
 from harness.tasks.sec_search.task import (
@@ -28,7 +28,6 @@ __all__ = [
     "SessionLimits",
     "Source",
     "World",
-    "best_of",
     "f_beta",
     "load_search_task",
     "prepare",

@@ -2,7 +2,7 @@
 
 A stock prompt is rendered anew each turn from parsed messages, which need not give back the tokens
 that were sampled. Here the next prompt is the last one, the sampled tokens as they are, and the
-tool results: log-probs always belong to tokens that are in the prompt, and a whole trajectory is
+tool results: log-probs always belong to tokens that are in the prompt, and a whole episode is
 one sequence.
 """
 
@@ -74,9 +74,9 @@ class SearchMessageEnv(AgentToolMessageEnv):
 
 
 class SearchEnv(EnvFromMessageEnv):
-    """One trajectory. However it ends, the curated set is graded; see `EpisodeLimits`.
+    """One episode. However it ends, the curated set is graded; see `EpisodeLimits`.
 
-    Single use. `session` is the trajectory's own.
+    Single use. `session` is the episode's own.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class SearchGroupBuilder(EnvGroupBuilder):
 def search_env(
     query: Query, retriever: Retriever, renderer: Renderer, limits: EpisodeLimits, syntax: Syntax
 ) -> SearchEnv:
-    """One trajectory's environment, in JSON tool calls or in the compact syntax."""
+    """One episode's environment, in JSON tool calls or in the compact syntax."""
     session = SearchSession(retriever, limits.session)
     tools: list[Tool]
     if syntax == "compact":

@@ -12,8 +12,8 @@ Broken = Literal["graded", "floor"]
 class EpisodeLimits:
     """Bounds of one episode, and what a broken reply is worth.
 
-    `max_tokens` bounds the whole trajectory: prompt, replies and tool results. A turn is sampled
-    only if `max_generation_tokens` still fit, so a trajectory never passes it. A reply is broken
+    `max_tokens` bounds the whole episode: prompt, replies and tool results. A turn is sampled
+    only if `max_generation_tokens` still fit, so an episode never passes it. A reply is broken
     if it was cut off, or holds no call that can be read although it tries to; it ends the episode,
     and the curated set is graded ("graded"), or -0.2 is given whatever was curated ("floor").
     """

@@ -58,20 +58,3 @@ def score(curated: Iterable[str], facts: Sequence[Fact], beta: float = BETA) -> 
     precision = len(chosen & gold) / len(chosen)
     recall = sum(not chosen.isdisjoint(fact.chunk_ids) for fact in facts) / len(facts)
     return Score(precision, recall, f_beta(precision, recall, beta), len(chosen))
-
-
-def best_of(values: Sequence[float], k: int) -> float:
-    """Unbiased estimate of E[max of k draws] from n >= k draws; the maximum where n = k.
-
-    sum_i v_(i) C(i-1, k-1) / C(n, k) over ascending v_(i): C(i-1, k-1) of all subsets of size k
-    have the i-th smallest draw as their largest.
-
-    Raises:
-        StatisticsError: k is not in 1..n, or a value is not finite.
-    """
-    if not 1 <= k <= len(values) or not all(map(math.isfinite, values)):
-        raise StatisticsError(
-            f"best of {k} from {list(values)}; k lies in 1..n and the values are finite"
-        )
-    total = sum(v * math.comb(i, k - 1) for i, v in enumerate(sorted(values)))
-    return total / math.comb(len(values), k)

@@ -1,6 +1,6 @@
-"""One search session: what a trajectory has met and curated, and the six things that it can do.
+"""One search session: what an episode has met and curated, and the six things that it can do.
 
-A session belongs to one trajectory and shares nothing with others but the read-only index. Every
+A session belongs to one episode and shares nothing with others but the read-only index. Every
 call answers with a JSON object; a call that can't be served answers {"error", "message"} and
 changes nothing. Ids and patterns come from a policy: they are data, never paths or SQL.
 """
@@ -45,7 +45,7 @@ class SessionLimits:
 
 
 class SearchSession:
-    """State of one trajectory: what was met and curated, `finished`, and `counts`.
+    """State of one episode: what was met and curated, `finished`, and `counts`.
 
     `encountered` has the titles of the chunks that were met, by id, in the order of first sight.
     `counts` has the number of calls by name, `errors`, and `invalid_curations` (ids that were

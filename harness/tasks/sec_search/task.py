@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import orjson
 from pydantic import JsonValue
@@ -46,6 +47,8 @@ class SearchTask:
     source: Source
     sha256s: Mapping[str, str]
     counts: Mapping[str, JsonValue]
+
+    headline: ClassVar = "f4"
 
     @property
     def origin(self) -> str:
@@ -113,31 +116,6 @@ def load_search_task(prepared: Path) -> SearchTask:
         sha256s,
         manifest["counts"],
     )
-
-
-def fetch_published(folder: Path, revision: str) -> Path:
-    """Fetch questions and SEC chunks of a pinned revision from the hub (about 2 GB).
-
-    Raises:
-        DataError: the hub does not answer or refuses.
-    """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        snapshot_download(
-            HUB_NAME,
-            repo_type="dataset",
-            revision=revision,
-            allow_patterns=[QUERY_FILES, CHUNK_FILES],
-            local_dir=folder,
-        )
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        raise DataError(
-            f"{HUB_NAME}@{revision}: can't be fetched ({type(error).__name__}); copy the folder "
-            f"by hand and point {DATA_DIR_VARIABLE} at it"
-        ) from error
-    return folder
 
 
 def _read_manifest(path: Path) -> dict[str, dict[str, JsonValue]]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from harness.cards import Arm, Experiment
 from harness.checks.baseline_correctness import BaselineEvidence
 from harness.errors import RunError
+from harness.methods.staleness import is_constant
 from harness.training.datums import step_data
 from harness.training.estimators import GROUP_ESTIMATORS, estimator
 from harness.training.probes.correctness import SEED, path_agreement, small_model
@@ -50,7 +51,7 @@ def collect(experiment: Experiment) -> BaselineEvidence:
         cookbook=metadata.version("tinker-cookbook"),
         datums=len(stock),
         action_tokens=int(sum(sum(datum.loss_fn_inputs["mask"].tolist()) for datum in masked)),
-        constant_groups=sum(len(set(rewards_G)) == 1 for rewards_G in rewards_P_G),
+        constant_groups=sum(map(is_constant, rewards_P_G)),
         unequal=unequal_datums(ours, stock),
         path=path_agreement(arm, ours, flat(stock, "advantages"), float(loss.detach()), gradient),
     )

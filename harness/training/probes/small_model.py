@@ -74,7 +74,10 @@ def torch_loss(
     advantages: NDArray[np.float64],
     config: dict[str, float],
 ) -> torch.Tensor:
-    """The service's loss as its documentation writes it, differentiable: a sum over tokens."""
+    """The service's loss as its documentation writes it, differentiable: a sum over tokens.
+
+    It stands for the other side of a comparison, so it shares nothing with the harness's own.
+    """
     ratio = torch.exp(logprobs - torch.from_numpy(behaviour))
     gains = ratio * torch.from_numpy(advantages)
     if name == "ppo":

@@ -173,20 +173,6 @@ def test_the_folder_of_the_environment_is_used(tmp_path, monkeypatch):
     assert published_task(None, tmp_path / "prepared", ONE).source.detail["path"] == str(raw)
 
 
-def test_an_unreachable_hub_is_one_line(tmp_path, monkeypatch):
-    """Fetching fails with what can be done instead."""
-    import huggingface_hub
-
-    from harness.tasks.sec_search.task import fetch_published
-
-    def refuse(*_: object, **__: object) -> None:
-        raise ConnectionError("no network")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    with pytest.raises(DataError, match="copy the folder by hand"):
-        fetch_published(tmp_path, "main")
-
-
 def test_the_synthetic_source_is_named(task):
     """The seed and the settings of a synthetic corpus are in the task that it becomes."""
     assert task.source.kind == "synthetic"

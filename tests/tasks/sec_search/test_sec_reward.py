@@ -1,6 +1,5 @@
-"""The reward: published test points, bounds, and the best of k draws."""
+"""The reward: published test points and bounds."""
 
-import itertools
 import math
 
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import DataError, StatisticsError
-from harness.tasks.sec_search import Fact, best_of, f_beta, score
+from harness.tasks.sec_search import Fact, f_beta, score
 
 UNIT = st.floats(0, 1)
 
@@ -80,24 +79,3 @@ def test_what_can_not_be_scored_is_refused(broken):
     """Without facts, or with a fact that no chunk shows, there is no score."""
     with pytest.raises(DataError, match="fact"):
         score(["a"], broken)
-
-
-@given(st.lists(st.floats(-1, 1), min_size=1, max_size=6), st.data())
-def test_best_of_k_is_the_mean_maximum_over_all_subsets(values, data):
-    """The estimator equals the average maximum over every subset of k draws."""
-    k = data.draw(st.integers(1, len(values)))
-    subsets = [max(subset) for subset in itertools.combinations(values, k)]
-    assert best_of(values, k) == pytest.approx(math.fsum(subsets) / len(subsets), abs=1e-12)
-
-
-def test_best_of_two_draws_is_the_larger_one():
-    """And the best of one of them is their mean."""
-    assert best_of([0.2, 0.6], 2) == 0.6
-    assert best_of([0.2, 0.6], 1) == pytest.approx(0.4)
-
-
-@pytest.mark.parametrize(("values", "k"), [([], 1), ([1.0], 2), ([1.0], 0), ([math.nan], 1)])
-def test_best_of_refuses_missing_draws(values, k):
-    """Fewer draws than k, or a draw that is no number, is an error and not a smaller n."""
-    with pytest.raises(StatisticsError, match="best of"):
-        best_of(values, k)

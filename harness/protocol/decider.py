@@ -1,0 +1,201 @@
+"""The registered rule, applied to what is stored, and what is said beside its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from harness.cards import Arm, Experiment, read_clusters
+from harness.cards import Criterion as StatedCriterion
+from harness.checks.decided import (
+    agreement_problems,
+    joint_problems,
+    outcome_problems,
+    rows_mean,
+    steps_mean,
+)
+from harness.checks.episode_report import episode_lines
+from harness.checks.staleness_report import staleness_lines
+from harness.decisions import (
+    CombineRule,
+    Criterion,
+    Outcome,
+    Unit,
+    beside,
+    decide,
+    diagnostics,
+    looks,
+    settled,
+)
+from harness.decisions.beside import averaged, scores_by_seed
+from harness.errors import RunError
+from harness.names import BASE
+from harness.protocol.arms import ArmKeeper
+from harness.protocol.scores import item_scores, of_steps, step_mean
+from harness.tasks.sec_search.metrics import EVALUATED
+
+
+@dataclass
+class Decider:
+    """The criteria of one experiment, on the rows and steps that its arms have left.
+
+    `cards_dir` is where the card lies, and the files that it names.
+    """
+
+    experiment: Experiment
+    arms: ArmKeeper
+    cards_dir: Path
+
+    def outcome(self, criterion: str) -> Outcome:
+        """The registered rule applied to one criterion, as it stands among all of them."""
+        first = self._decided(1)
+        second = self._decided(2) if self.second_look() else None
+        outcome = first[criterion]
+        if second is not None:
+            outcome = looks.agreed(outcome, second[criterion])
+        look = self.experiment.rule.second_look
+        if problems := agreement_problems(look, first, second, outcome):
+            raise RunError("\n".join(problems))
+        return outcome
+
+    def second_look(self) -> bool:
+        """Whether the rule has a second look and the first one calls for it."""
+        look = self.experiment.rule.second_look
+        return look is not None and looks.wanted(look, self._decided(1)[look.criterion])
+
+    def lines(self) -> tuple[str, ...]:
+        """Lines that were not used for the verdict."""
+        taken = [1, 2] if self.second_look() else [1]
+        trained = [arm for look in taken for arm in self.experiment.look(look)]
+        lines: list[str] = []
+        for look in taken:
+            for stated in self.experiment.rule.criteria:
+                criterion = self._criterion(stated)
+                found = diagnostics.lines(
+                    criterion,
+                    self._scores(stated, look),
+                    self._unit_ids(criterion),
+                    clusters=self._clusters,
+                )
+                lines.extend(f"look {look}: {line}" if len(taken) > 1 else line for line in found)
+            lines.extend(
+                f"{stated.id} (supporting, decides nothing): {self._decide(stated, look).sentence}"
+                for stated in self.experiment.registration.supporting
+            )
+        if self.experiment.lagged:
+            for arm in trained:
+                lines.extend(staleness_lines(arm, self.arms.figures(arm)))
+                lines.extend(episode_lines(arm, self.arms.figures(arm)))
+        lines.extend(self._beside(trained))
+        lines.extend(self._score_lines(trained))
+        lines.extend(self.arms.training_notes(trained))
+        return tuple(lines)
+
+    def _decided(self, look: int) -> dict[str, Outcome]:
+        """All criteria on one look, as they stand together."""
+        rule = self.experiment.rule
+        outcomes = {stated.id: self._decide(stated, look) for stated in rule.criteria}
+        premises = {criterion.id for criterion in rule.criteria if criterion.premise}
+        steps = {c.id: c.next_step for c in rule.criteria if c.next_step is not None}
+        together = settled(outcomes, premises, CombineRule(rule.combine), steps)
+        if problems := joint_problems(rule, outcomes, together):
+            raise RunError("\n".join(problems))
+        return together
+
+    def _decide(self, stated: StatedCriterion, look: int) -> Outcome:
+        """One criterion by itself.
+
+        Raises:
+            RunError: what was decided does not follow from the stored results.
+        """
+        criterion = self._criterion(stated)
+        scores, units = self._scores(stated, look), self._unit_ids(criterion)
+        outcome = decide(criterion, scores, units, clusters=self._clusters)
+        means = {role: self._arm_means(stated, role, look) for role in stated.weights}
+        if problems := outcome_problems(self.experiment.rule, stated, outcome, means):
+            raise RunError("\n".join(problems))
+        return outcome
+
+    def _criterion(self, stated: StatedCriterion) -> Criterion:
+        return Criterion.from_card(stated, self.experiment.rule)
+
+    def _unit_ids(self, criterion: Criterion) -> Sequence[str]:
+        """What is counted: the registered items, or the registered seeds."""
+        if criterion.unit == Unit.SEEDS:
+            return [str(seed) for seed in criterion.seeds]
+        return [problem.id for problem in self.arms.task().test]
+
+    @cached_property
+    def _clusters(self) -> Mapping[str, str | int] | None:
+        pinned = self.experiment.rule.clusters
+        return None if pinned is None else read_clusters(self.cards_dir, pinned)
+
+    def _scores(self, stated: StatedCriterion, look: int) -> Mapping[str, Mapping[str, float]]:
+        """Scores by role: of items, averaged over a role's seeds, or of seeds.
+
+        Raises:
+            RunError: rows or steps are missing.
+            StatisticsError: an item has fewer samples than its metric needs.
+        """
+        arms = {role: self.experiment.role(role, look) for role in stated.weights if role != BASE}
+        if of_steps(stated.metric):
+            return {
+                role: {str(arm.seed): self._step_mean(arm, stated) for arm in of_role}
+                for role, of_role in arms.items()
+            }
+        base = self._item_scores(None, stated)
+        by_role = {
+            role: {arm.seed: self._item_scores(arm, stated) for arm in of_role}
+            for role, of_role in arms.items()
+        }
+        if self._criterion(stated).unit == Unit.SEEDS:
+            return scores_by_seed(by_role, base)
+        return {role: averaged(list(of.values())) for role, of in by_role.items()} | {BASE: base}
+
+    def _step_mean(self, arm: Arm, stated: StatedCriterion) -> float:
+        first, last = self._steps(stated)
+        return step_mean(f"arm {arm.name}", self.arms.figures(arm), stated.metric, first, last)
+
+    def _item_scores(self, arm: Arm | None, stated: StatedCriterion) -> dict[str, float]:
+        return item_scores(self.arms.item_rows(arm), stated.metric)
+
+    def _steps(self, stated: StatedCriterion) -> tuple[int, int]:
+        """The first and the last step that the criterion averages."""
+        return stated.steps or (0, self.experiment.card.steps - 1)
+
+    def _arm_means(self, stated: StatedCriterion, role: str, look: int) -> list[float]:
+        """The mean score of each arm of a role, straight from rows or steps."""
+        arms = self.experiment.role(role, look)
+        if of_steps(stated.metric):
+            first, last = self._steps(stated)
+            return [steps_mean(self.arms.figures(a), stated.metric, first, last) for a in arms]
+        policies = [None] if role == BASE else arms
+        return [rows_mean(self.arms.item_rows(policy), stated.metric) for policy in policies]
+
+    def _beside(self, trained: Sequence[Arm]) -> list[str]:
+        """What seeds and ablations say beside the verdict."""
+        by_role: dict[str, dict[int, Mapping[str, float]]] = {}
+        for arm in trained:
+            by_role.setdefault(arm.role, {})[arm.seed] = self.arms.rows(arm)
+        stated = [c for c in self.experiment.rule.criteria if not of_steps(c.metric)]
+        criteria = [self._criterion(criterion) for criterion in stated]
+        weighed, base = self.experiment.weighed_roles, self.arms.rows(None)
+        lines = [line for c in criteria for line in beside.seed_lines(c, by_role, base)]
+        for role in (role for role in by_role if role not in weighed):
+            lines += beside.ablation_lines(role, weighed, by_role, self.experiment.rule.alpha)
+        return lines
+
+    def _score_lines(self, trained: Sequence[Arm]) -> list[str]:
+        """The scores of every evaluation, where an item has more than one."""
+        spec, lines = self.experiment.registration.evaluation, list[str]()
+        if spec.answer != "curated_set":
+            return lines
+        best = [f"{name}_best_of_{spec.samples}" for name in EVALUATED if spec.samples > 1]
+        for arm in (None, *trained):
+            rows = self.arms.item_rows(arm)
+            scores = {metric: item_scores(rows, metric) for metric in (*EVALUATED, *best)}
+            name = BASE if arm is None else arm.name
+            lines.append(beside.score_line(name, scores, self.experiment.rule.alpha))
+        return lines

@@ -1,0 +1,163 @@
+"""What authors of cards get wrong, and the one line that each mistake gets."""
+
+import pytest
+
+from harness.errors import CardError
+
+SUFFIXES = ("", ".registration", ".embedded")
+
+
+def said(card, scale="embedded"):
+    """The lines that a load ends in."""
+    with pytest.raises(CardError) as caught:
+        card.load(scale)
+    return str(caught.value).splitlines()
+
+
+def part(card, suffix):
+    """One of the three files."""
+    return card.path.with_name(f"{card.path.stem}{suffix}.json")
+
+
+class TestFile:
+    @pytest.mark.parametrize("suffix", SUFFIXES)
+    @pytest.mark.parametrize(
+        ("change", "line"),
+        [
+            (lambda _: b"", "not valid JSON: Input is a zero-length, empty document"),
+            (lambda data: b"\xef\xbb\xbf" + data, "byte order mark (BOM) is not supported"),
+            (lambda data: data.decode().encode("utf-16"), "byte 0 is not UTF-8; save the file as"),
+            (lambda _: b"[" * 100_000, "depth limit exceeded"),
+            (lambda _: b"[]", "the document is []: input should be an object"),
+            (lambda data: data.replace(b"{", b'{"a": NaN,', 1), """which is '{"a": NaN,'"""),
+            (lambda data: data.replace(b"{", b'{"a": 1e999,', 1), "number is infinity"),
+            (lambda data: data.replace(b"{", b'{"a": 1, "a": 2,', 1), "key 'a' stands 2 times"),
+        ],
+        ids=["empty", "bom", "utf16", "deep", "list", "nan", "infinity", "twice"],
+    )
+    def test_that_is_no_document_is_one_line(self, suffix, change, line, card):
+        """The file, the place and what to do; a key that stands twice is never the last one."""
+        path = part(card, suffix)
+        path.write_bytes(change(path.read_bytes()))
+
+        (told,) = said(card)
+
+        assert told.startswith(f"{path.name}: ")
+        assert line in told
+
+    def test_key_that_stands_twice_deep_inside_is_found(self, card):
+        """Any object of the document, not the outermost alone."""
+        path = part(card, ".registration")
+        path.write_text(path.read_text().replace('"few_shot"', '"few_shot": "none", "few_shot"', 1))
+
+        assert ["key 'few_shot' stands 2 times in one object"] == [
+            line.partition(": ")[2].partition(";")[0] for line in said(card)
+        ]
+
+    def test_that_is_a_folder_is_one_line(self, card):
+        """A folder of the file's name, with the place."""
+        card.path.unlink()
+        card.path.mkdir()
+
+        assert [f"looked at {card.path}" in line for line in said(card)] == [True]
+
+    def test_of_other_line_ends_is_another_card(self, card):
+        """The hash is of bytes; the line has the one to register, whole."""
+        card.path.write_bytes(card.path.read_bytes().replace(b"\n", b"\r\n"))
+        (line,) = said(card)
+        sha256 = line.partition("sha256 ")[2][:64]
+        card.edit(".registration", lambda r: r.update(card_sha256=sha256))
+
+        assert sha256 == card.load("embedded").card_sha256
+
+    def test_of_a_misspelt_scale_is_one_line(self, card):
+        """A scale is one of two words, or a file."""
+        where = card.folder / "embeded"
+
+        assert [f"scale embeded is neither embedded, full nor a file at {where}; name one"] == said(
+            card, str(where)
+        )
+
+    def test_that_is_missing_hides_no_problem_of_another(self, card):
+        """Card, registration and scale are read, each with its problems, before any is told."""
+        card.path.unlink()
+        card.edit(".registration", lambda r: r["training"].update(rendrer="x", max_tokens=0))
+        card.edit(".embedded", lambda s: s.update(chnges=[]))
+
+        told = [line.partition(": ")[0] for line in said(card)]
+
+        assert [f"{card.path.stem}{s}.json" for s in ("", *SUFFIXES[1:2] * 2, ".embedded")] == told
+
+
+@pytest.mark.parametrize(
+    ("suffix", "change", "line"),
+    [
+        (
+            ".registration",
+            lambda d: d["arms"][0].update(name="grpo/größe 8"),
+            "/arms/0/name is 'grpo/größe 8'",
+        ),
+        (
+            ".registration",
+            lambda d: d["arms"][0].update(estimator="reinforce"),
+            "/arms/0/estimator is 'reinforce': input should be 'group_mean'",
+        ),
+        (
+            "",
+            lambda d: d["decision_rule"]["criteria"][0].update(id="not inferior"),
+            "/decision_rule/criteria/0/id is 'not inferior'",
+        ),
+        ("", lambda d: d["arms"][0].pop("seed"), "/arms/0/seed is missing; add it"),
+        ("", lambda d: d["decision_rule"].update(alpha=5), "/decision_rule/alpha is 5"),
+        (
+            ".registration",
+            lambda d: d["power"].update(expected_effect=3.0),
+            "an effect of 3 is expected, the contrast lies in [-1, 1]; give it as a fraction",
+        ),
+        (
+            ".registration",
+            lambda d: d["power"].update(expected_effects={"primary": 0.1}),
+            "power.expected_effects names 'primary', the criteria are ['primary_noninferiority']",
+        ),
+        (".embedded", lambda d: d["changes"][0].update(reason=""), "/changes/0/reason is ''"),
+        (".embedded", lambda d: d.update(claims=""), "/claims is ''"),
+        (".embedded", lambda d: d.update(name="full"), "/name is 'full', which is the card as"),
+        (".embedded", lambda d: d.update(service="gpu"), "should be 'embedded' or 'remote'"),
+        (".embedded", lambda d: d["patch"].update(card=None), "the document is None"),
+    ],
+    ids=[
+        "arm_name",
+        "estimator",
+        "criterion_id",
+        "no_seed",
+        "alpha_in_percent",
+        "effect_in_points",
+        "effect_of_no_criterion",
+        "no_reason",
+        "no_claims",
+        "full",
+        "service",
+        "no_card",
+    ],
+)
+def test_value_that_can_not_be_meant_is_one_line(suffix, change, line, card):
+    """The place, the value and what may stand there; nothing falls back to a default."""
+    card.edit(suffix, change)
+
+    assert [True] == [line in told for told in said(card)]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda gates: gates.append(gates[3]), "is stated twice"),
+        (lambda gates: gates[5].update(min=1), "one_of is of names, min and max of numbers"),
+        (lambda gates: gates[1].update(min=65), "min 65.0 is above max 64.0, so nothing passes"),
+    ],
+    ids=["twice", "both_kinds", "min_above_max"],
+)
+def test_gate_says_one_thing(change, line, card):
+    """A bound that would not be looked at is refused, as is one that nothing meets."""
+    card.edit(".embedded", lambda s: change(s["patch"]["card"]["activation_gate"]["checks"]))
+
+    assert [True] == [line in told for told in said(card)]
