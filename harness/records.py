@@ -2,6 +2,8 @@
 
 from typing import NotRequired, TypedDict, final
 
+from pydantic import JsonValue
+
 CUSTOM_LOSS = "custom/loss"
 """The metric that holds the loss that this client computed; `loss:sum` is then its surrogate."""
 
@@ -15,9 +17,10 @@ class GroupRecord(TypedDict):
     carried.
 
     Of episodes of several turns, the action tokens of all turns stand one after another:
-    `turn_lengths_G_K` has how many each turn sampled, and `episodes_G` figures of each episode by
-    name. Turn k of rollout g was sampled with the seed stream of (`seed`, g, k). `dropped` says,
-    where groups of equal rewards are dropped, whether this one was left out of the update.
+    `turn_lengths_G_K` has how many each turn sampled, `episodes_G` figures of each episode by name,
+    and `curated_G` the chunks that it chose. Turn k of rollout g was sampled with the seed stream
+    of (`seed`, g, k). `dropped` says, where groups of equal rewards are dropped, whether this one
+    was left out of the update.
     """
 
     prompt: int
@@ -33,6 +36,7 @@ class GroupRecord(TypedDict):
     learner_logprobs_G_T: list[list[float]]
     turn_lengths_G_K: NotRequired[list[list[int]]]
     episodes_G: NotRequired[list[dict[str, float]]]
+    curated_G: NotRequired[list[list[str]]]
     dropped: NotRequired[bool]
 
 
@@ -56,7 +60,8 @@ class StepRecord(TypedDict):
     `version` counts the updates behind the weights that were updated, `sampled_version` those
     behind the weights that sampled. `seconds` has the phases sample, train and snapshot. Where
     arms lag, `prints` say which weights sampled; `loss_client` says who computed the loss if it
-    was not the service.
+    was not the service. `sent` is the account of what was asked of the service meanwhile, a
+    `harness.checks.sent.SentStep` as plain values.
     """
 
     step: int
@@ -69,6 +74,7 @@ class StepRecord(TypedDict):
     seconds: dict[str, float]
     prints: NotRequired[Prints]
     loss_client: NotRequired[str]
+    sent: NotRequired[dict[str, JsonValue]]
 
 
 class StepFigures(TypedDict):
@@ -81,12 +87,14 @@ class StepFigures(TypedDict):
 class Checkpoint(TypedDict):
     """Where an arm can go on: after `version` updates, from `state_path`.
 
-    `snapshots` are the sampler weights that later steps still need, by version.
+    `snapshots` are the sampler weights that later steps still need, by version, and `print` is what
+    the learner made of a fixed text when it was saved.
     """
 
     version: int
     state_path: str
     snapshots: dict[str, str]
+    print: NotRequired[list[float]]
 
 
 @final
@@ -111,14 +119,15 @@ class ItemRow(TypedDict):
 class EpisodeRow(TypedDict):
     """One draw of one evaluated item whose answer takes an episode; draws are counted from 0.
 
-    `scores` has the episode's figures by name, `n_tokens` counts its action tokens, and `stop` says
-    why it ended.
+    `scores` has the episode's figures by name, `curated` the chunks that it chose, `n_tokens`
+    counts its action tokens, and `stop` says why it ended.
     """
 
     item_id: str
     draw: int
     stop: str
     n_tokens: int
+    curated: list[str]
     scores: dict[str, float]
 
 

@@ -24,6 +24,11 @@ def check(evidence: ThrowAwayEvidence, experiment: Experiment) -> Finding:
         problems.extend(sent.arm_problems(sent_by.get(arm.name), arm, experiment))
     problems.extend(sent.evaluation_problems(evidence.sent_evaluation, experiment))
     problems.extend(resumed_problems(evidence.resumed, experiment))
+    if not evidence.printed:
+        problems.append(
+            "a sampler returns no log-probs of a prompt, by which evaluated weights are told from "
+            "others; use a service that does"
+        )
     problems.extend(text_problems(evidence))
     problems.extend(length_problems(evidence, experiment))
     notes = [
@@ -44,11 +49,6 @@ def check(evidence: ThrowAwayEvidence, experiment: Experiment) -> Finding:
         f"{evidence.resumed.arm} resumed after {evidence.resumed.version} updates"
     )
     notes.extend(sent.not_held(evidence.sent, experiment))
-    if evidence.sent_evaluation.by_turns:
-        notes.append(
-            "what an episode curated is not stored: the rewards of these first steps and items "
-            "were paid again from their tokens, later rows are held to their own figures alone"
-        )
     metrics = {f"{split}_longest_prompt": float(x.longest) for split, x in evidence.lengths.items()}
     for steps in evidence.arms:
         metrics[f"{steps.arm}.rollouts"] = float(steps.rollouts)

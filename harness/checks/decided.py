@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from harness.cards import Criterion, DecisionRule, Threshold
+from harness.cards.card import SecondLook
 from harness.decisions.outcome import Outcome, Verdict
 from harness.errors import RunError
 from harness.names import BY_ESTIMATE, POINT_ESTIMATE
@@ -44,8 +45,25 @@ def outcome_problems(
             f"{where}: decided at the margin {outcome.margin:g}, {stated.margin:g} is registered"
         )
     method = stated.method or rule.method
+    if method == "paired_hoeffding" and outcome.lower is not None:
+        # Hoeffding 1963, Theorem 2: R sqrt(ln(sides / alpha) / 2n) around a mean of range R
+        low, high = stated.bounds
+        most = (high - low) * math.fsum(map(abs, stated.weights.values()))
+        half = most * math.sqrt(math.log(rule.sides / rule.alpha) / (2 * outcome.n_registered))
+        if not abs(outcome.estimate - half - outcome.lower) <= CLOSE:
+            problems.append(
+                f"{where}: lower limit {outcome.lower:.6g}, scores in {stated.bounds} of "
+                f"{outcome.n_registered} items make {outcome.estimate - half:.6g}"
+            )
     if outcome.method != method:
         problems.append(f"{where}: decided by {outcome.method}, {method} is registered")
+    found = (outcome.alpha, outcome.sides, outcome.unit, outcome.metric)
+    level = (rule.alpha, rule.sides, stated.unit or rule.unit, stated.metric)
+    if found != level:
+        told, wanted = (", ".join(map(str, each)) for each in (found, level))
+        problems.append(
+            f"{where}: decided with alpha, sides, unit and metric {told}, {wanted} are registered"
+        )
     if method in BY_ESTIMATE:
         point = Threshold(weights=stated.weights, margin=stated.margin)
         refuted = point if method == POINT_ESTIMATE else stated.refuted
@@ -95,8 +113,7 @@ def joint_problems(
 ) -> list[str]:
     """Where the criteria together say something else than the rule makes of each alone.
 
-    Whether a verdict survives Holm's correction is not worked out again: under a rule that has it
-    such a verdict may stand or be withdrawn.
+    Holm's correction is worked out again from the p-values that the criteria were decided with.
     """
     problems = []
     lacking = [c for c in rule.criteria if c.premise and not alone[c.id].validated]
@@ -114,7 +131,7 @@ def joint_problems(
             agreed = all(alone[id].refuted for id in claims)
             possible = {own if agreed else Verdict.INCONCLUSIVE}
         elif (own, rule.combine) in _BY_HOLM:
-            possible = {own, Verdict.INCONCLUSIVE}
+            possible = holm_verdicts(own, criterion.id, {id: alone[id] for id in claims})
         if found.verdict not in possible:
             problems.append(
                 f"criterion {criterion.id}: {found.verdict} beside the others, {own} alone makes "
@@ -126,6 +143,75 @@ def joint_problems(
                 f"criterion {criterion.id}: does not say the registered next step: {unsaid[0]}"
             )
     return problems
+
+
+def holm_verdicts(own: Verdict, id: str, claims: Mapping[str, Outcome]) -> set[Verdict]:
+    """What Holm leaves of a claim's own verdict; more than one where a p-value lies on its bound.
+
+    In ascending order p_(i) is rejected while p_(i) <= alpha / (m - i + 1), Holm 1979.
+    """
+    by_claim = {
+        claim: outcome.p_validated if own is Verdict.VALIDATED else outcome.p_refuted
+        for claim, outcome in claims.items()
+    }
+    ascending = sorted(1.0 if p is None else p for p in by_claim.values())
+    mine = by_claim[id]
+    found = set()
+    for nudge in (-CLOSE, CLOSE):
+        bounds = [claims[id].alpha / (len(claims) - i) + nudge for i in range(len(claims))]
+        passed = 0
+        while passed < len(claims) and ascending[passed] <= bounds[passed]:
+            passed += 1
+        survives = mine is not None and passed > 0 and mine <= ascending[passed - 1]
+        found.add(own if survives else Verdict.INCONCLUSIVE)
+    return found
+
+
+def agreement_problems(
+    look: SecondLook | None,
+    first: Mapping[str, Outcome],
+    second: Mapping[str, Outcome] | None,
+    outcome: Outcome,
+) -> list[str]:
+    """Where an outcome is not what its looks say together, or a look too many or too few was taken.
+
+    Args:
+        look: when a second one is called for, if ever.
+        first: all criteria on the first look.
+        second: all criteria on the second, None if it was not taken.
+        outcome: one criterion, as it is told.
+    """
+    called = look is not None and _called(look, first[look.criterion])
+    if called != (second is not None):
+        taken, wanted = 1 + (second is not None), 1 + called
+        return [f"criterion {outcome.id}: decided on {taken} look(s), the first calls for {wanted}"]
+    one, two = first[outcome.id], (second or first)[outcome.id]
+    verdict = one.verdict if one.verdict is two.verdict else Verdict.INCONCLUSIVE
+    if one.invalid or two.invalid:
+        verdict = Verdict.INVALID
+    problems = []
+    if outcome.verdict is not verdict:
+        problems.append(
+            f"criterion {outcome.id}: {outcome.verdict} after looks that say {one.verdict} and "
+            f"{two.verdict}, which make {verdict}"
+        )
+    if second is not None and verdict is not Verdict.INVALID:
+        told = [outcome.estimate, outcome.lower, outcome.upper]
+        both = [(o.estimate or 0.0, o.lower or 0.0, o.upper or 0.0) for o in (one, two)]
+        centres, lowers, uppers = zip(*both, strict=True)
+        expected = [_mean(centres), min(lowers), max(uppers)]
+        if any(x is None or abs(x - y) > CLOSE for x, y in zip(told, expected, strict=True)):
+            problems.append(
+                f"criterion {outcome.id}: two looks make the estimate {expected[0]:.6g} in "
+                f"[{expected[1]:.6g}, {expected[2]:.6g}], {told} is told"
+            )
+    return problems
+
+
+def _called(look: SecondLook, first: Outcome) -> bool:
+    """Whether a first look decided something, near enough to be looked at twice."""
+    decided = first.verdict in (Verdict.VALIDATED, Verdict.REFUTED) and first.estimate is not None
+    return decided and look.low <= (first.estimate or 0.0) <= look.high
 
 
 def rows_mean(rows: Sequence[Row], metric: str) -> float:

@@ -1,8 +1,9 @@
-"""An episode's figures worked out again: F4 from precision and recall, the reward from F4."""
+"""An episode worked out again from what it curated: precision, recall, F4 and the reward."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from harness.cards.registration import SearchSpec
+from harness.tasks.sec_search import Fact
 
 CLOSE = 1e-9
 """Two float64 computations of a number in [-1, 1]."""
@@ -15,22 +16,35 @@ BROKEN = ("max_tokens", "parse_error")
 
 
 def episode_fault(
-    figures: Mapping[str, float], reward: float, search: SearchSpec, facts: int | None = None
+    figures: Mapping[str, float],
+    reward: float,
+    search: SearchSpec,
+    chosen: Sequence[str],
+    facts: Sequence[Fact],
 ) -> str | None:
-    """What of an episode contradicts the rest of it, None if nothing does.
+    """What of an episode is not what its curated set and the question make, None if all is.
 
-    The curated set itself is not stored: its precision is a share of its chunks, and its recall one
-    of the question's `facts`, where their number is known.
+    Args:
+        figures: those of the episode, by name.
+        reward: what it was paid.
+        search: the registered settings of the task.
+        chosen: the chunks that it curated.
+        facts: those of its question.
     """
-    precision, recall, curated = figures["precision"], figures["recall"], figures["curated"]
-    if not 0 <= curated <= search.session.max_curated or figures["empty"] != (curated == 0):
+    curated, most = len(set(chosen)), search.session.max_curated
+    if len(chosen) != curated or curated > most or figures["curated"] != curated:
         return (
-            f"has {curated:g} curated chunks, {search.session.max_curated} at most, and empty "
-            f"{figures['empty']:g}"
+            f"has {figures['curated']:g} curated chunks, {len(chosen)} are stored, {most} at most"
         )
-    for name, value, of in (("precision", precision, curated), ("recall", recall, facts)):
-        if of is not None and not (0.0 <= value <= 1.0 and _whole(value * of)):
-            return f"has {name} {value:.6g}, which is no share of {of:g}"
+    if figures["empty"] != (curated == 0):
+        return f"has {curated} curated chunks and empty {figures['empty']:g}"
+    gold = {chunk for fact in facts for chunk in fact.chunk_ids}
+    found = sum(any(chunk in chosen for chunk in fact.chunk_ids) for fact in facts)
+    precision = sum(chunk in gold for chunk in chosen) / curated if curated else 0.0
+    recall = found / len(facts)
+    for name, value in (("precision", precision), ("recall", recall)):
+        if not abs(figures[name] - value) <= CLOSE:
+            return f"has {name} {figures[name]:.6g}, its curated set makes {value:.6g}"
     f4 = 17 * precision * recall / (16 * precision + recall) if precision and recall else 0.0
     if not abs(figures["f4"] - f4) <= CLOSE:
         return (
@@ -44,7 +58,3 @@ def episode_fault(
     if not 1 <= figures["turns"] <= search.max_turns:
         return f"has {figures['turns']:g} turns, 1 to {search.max_turns} are registered"
     return None
-
-
-def _whole(value: float) -> bool:
-    return abs(value - round(value)) <= CLOSE * max(1.0, abs(value))

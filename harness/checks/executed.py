@@ -16,10 +16,16 @@ from harness.cards import Arm, Experiment
 from harness.cards.registration import SearchSpec, TrainingSpec
 from harness.checks import recomputed
 from harness.checks.episodes import episode_fault
+from harness.checks.kernel import Corpus
 from harness.records import GroupRecord, StepRecord
+from harness.tasks.sec_search import Query
+from harness.tasks.task import Item
 
 CLOSE = 1e-9
 """Two float64 computations of one reward or advantage, at most a few units large."""
+
+LOOKED_AT = 8
+"""Steps of an arm whose baselines are worked out again from the texts: a few milliseconds each."""
 
 STAKE = 0.5
 """Of the wealth that each pair of tokens bets, in (0, 1); see `sameness`."""
@@ -31,7 +37,7 @@ Fault = str | None
 
 
 def execution_problems(
-    experiment: Experiment, arm: Arm, records: Sequence[StepRecord], n_train: int
+    experiment: Experiment, arm: Arm, records: Sequence[StepRecord], train: Sequence[Item]
 ) -> list[str]:
     """Where steps are not what card and registration say, one line a kind of mistake.
 
@@ -39,17 +45,19 @@ def execution_problems(
         experiment: the card and its registration.
         arm: the arm that took the steps.
         records: its steps from the first one on.
-        n_train: prompts in the train split.
+        train: the train split.
     """
     training, search = experiment.registration.training, experiment.registration.search
     looks: list[Callable[[StepRecord], Fault]] = [
         partial(_other_weights, arm),
-        partial(_other_prompts, arm, training, n_train),
+        partial(_other_prompts, arm, training, len(train)),
+        partial(_other_seeds, arm),
         partial(_other_advantages, arm),
+        _baselines_look(arm, train, [record["step"] for record in records]),
         partial(_other_drops, training.drop_constant_groups),
         partial(_other_rewards, training.format_coefficient)
         if search is None
-        else partial(_other_episodes, search),
+        else partial(_other_episodes, search, train),
         partial(_other_lengths, training.max_tokens),
     ]
     problems = []
@@ -126,6 +134,17 @@ def _other_prompts(arm: Arm, training: TrainingSpec, n_train: int, record: StepR
     return f"drew {found}, {wanted} is next in the registered order; walk it from its start"
 
 
+def _other_seeds(arm: Arm, record: StepRecord) -> Fault:
+    for group in record["groups"]:
+        name = f"{arm.seed}/rollout/{arm.name}/{record['step']}/{group['prompt']}"
+        if group["seed"] != _stream(name):
+            return (
+                f"train item {group['prompt']} was sampled with the seed {group['seed']}, the "
+                f"stream {name} has {_stream(name)}; name arm, step and prompt in each seed"
+            )
+    return None
+
+
 def _other_rewards(coefficient: float, record: StepRecord) -> Fault:
     for group, g in _rollouts(record):
         graded = coefficient * (group["format_G"][g] - 1) + group["correct_G"][g]
@@ -154,6 +173,41 @@ def _other_advantages(arm: Arm, record: StepRecord) -> Fault:
     return None
 
 
+def _baselines_look(
+    arm: Arm, train: Sequence[Item], steps: Sequence[int]
+) -> Callable[[StepRecord], Fault]:
+    """Compare the baselines of similar prompts with those of the texts, in a few of these steps."""
+    if arm.estimator not in ("gs1", "uniform_loo"):
+        return lambda record: None if record["kernel"] is None else "has baselines of prompts"
+    similar = None
+    if arm.kernel is not None:
+        similar = Corpus.of([item.question for item in train], arm.kernel)
+    looked_at = set(steps[:: max(1, len(steps) // LOOKED_AT)]) | set(steps[-1:])
+    return lambda r: _other_baselines(arm, train, similar, r) if r["step"] in looked_at else None
+
+
+def _other_baselines(
+    arm: Arm, train: Sequence[Item], similar: Corpus | None, record: StepRecord
+) -> Fault:
+    rewards = [reward for group in record["groups"] for reward in group["rewards_G"]]
+    if similar is None:
+        expected = [(math.fsum(rewards) - r) / (len(rewards) - 1) for r in rewards]
+    else:
+        texts = [train[group["prompt"]].question for group in record["groups"]]
+        expected = similar.baselines(texts, rewards)
+    recorded = [] if record["kernel"] is None else record["kernel"]["baselines_P"]
+    if len(recorded) != len(expected):
+        return f"has {len(recorded)} baselines for {len(expected)} prompts; record one each"
+    for group, found, wanted in zip(record["groups"], recorded, expected, strict=True):
+        if not abs(found - wanted) <= CLOSE:
+            return (
+                f"train item {group['prompt']} has the baseline {found:.6g}, its batch's rewards "
+                f"and texts make {wanted:.6g} by {arm.estimator}; weigh prompts by the registered "
+                "kernel, each without itself"
+            )
+    return None
+
+
 def _other_drops(drops: bool, record: StepRecord) -> Fault:
     for group in record["groups"]:
         expected = len(set(group["rewards_G"])) == 1 if drops else None
@@ -165,10 +219,13 @@ def _other_drops(drops: bool, record: StepRecord) -> Fault:
     return None
 
 
-def _other_episodes(search: SearchSpec, record: StepRecord) -> Fault:
+def _other_episodes(search: SearchSpec, train: Sequence[Item], record: StepRecord) -> Fault:
     for group, g in _rollouts(record):
         figures, turns = group["episodes_G"][g], len(group["turn_lengths_G_K"][g])
-        fault = episode_fault(figures, group["rewards_G"][g], search)
+        item = train[group["prompt"]]
+        assert isinstance(item, Query)
+        chosen, reward = group["curated_G"][g], group["rewards_G"][g]
+        fault = episode_fault(figures, reward, search, chosen, item.facts)
         if fault is None and figures["turns"] != turns:
             fault = f"has {figures['turns']:g} turns, {turns} were sampled"
         graded = (figures["f4"] == 1.0, figures["off_format"] == 0.0)

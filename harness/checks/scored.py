@@ -20,8 +20,8 @@ def row_problems(
 ) -> list[str]:
     """Rows whose grade or length is not what their item, what was stored of it and the rule make.
 
-    A row of one reply is graded again from its response. A row of an episode is worked out again
-    from its figures; the set that it curated is not stored.
+    A row of one reply is graded again from its response, one of an episode from the set that it
+    curated.
     """
     by_id = {item.id: item for item in items}
     # rows of other items are the pairing's to refuse
@@ -70,7 +70,7 @@ def draw_fault(row: EpisodeRow, item: Query, registration: Registration) -> str 
         return "has an episode, and no search is registered"
     if not 0 <= row["draw"] < spec.samples:
         return f"has draw {row['draw']}, {spec.samples} are registered"
-    if fault := episode_fault(scores, scores["reward"], search, len(item.facts)):
+    if fault := episode_fault(scores, scores["reward"], search, row["curated"], item.facts):
         return f"draw {row['draw']} {fault}"
     ends = [name for name, on in scores.items() if name.startswith("stop=") and on]
     if ends != [f"stop={row['stop']}"]:
@@ -89,12 +89,15 @@ def policy_problems(
     """Whether the weights that were evaluated are those that training ended with.
 
     Both are told by their log-probs of one fixed text (T), under `print` in what was noted of the
-    arm and of its evaluation. Results of before these were noted, and services that return no
-    log-probs of a prompt, leave nothing to compare.
+    arm and of its evaluation. There is none in results of before these were noted, nor of services
+    that return no log-probs of a prompt, which `capability` refuses.
     """
     learner, sampler = trained.get("print"), scored.get("print")
     if not isinstance(learner, list) or not isinstance(sampler, list):
-        return []
+        return [
+            f"evaluation of {policy}: nothing tells the evaluated weights from others; run again "
+            "with --retrain, on a service that returns the log-probs of a prompt"
+        ]
     if len(learner) == len(sampler):
         difference = float(np.abs(np.subtract(learner, sampler)).max())
         if difference <= SAME:

@@ -1,32 +1,59 @@
 """What an arm really asks a service for, request by request, against card and registration."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+from pydantic import JsonValue
 
 from harness.cards import Arm, Experiment
 from harness.checks.evidence import Evidence
+from harness.records import Row, StepRecord
+from harness.tasks.task import Item
 
 Settings = dict[str, float | str | None]
 """One request's settings by the SDK's names; whole numbers and flags as floats."""
 
 SHOWN = 2
 
+Summary = Mapping[str, JsonValue]
+"""What was noted of an arm's training or of an evaluation when it was done."""
+
+OTHER_ROWS = "the stored rows are not those that were graded; run again with --retrain"
+
 CUSTOM = "custom"
 """The loss of a gradient that this client computes; what the datums carry is then not sent."""
 
 
-class SentStep(Evidence):
-    """The requests of one step, in the order in which they were made.
+class Carried(NamedTuple):
+    """What a datum carries where its rollout acted (T): each row as sent, empty if it was not."""
 
-    `samples` are sampling requests, each with the `version` of its sampler: the updates behind its
-    weights. `losses` are gradients asked for, `optimizer` the updates. `faults` says where datums,
-    prompts or rewards are not those of the responses that came back. `replies` counts the turns
-    of its rollouts, `updates` is 0 where all of its groups were dropped and nothing was to update,
-    else 1.
+    tokens_T: Sequence[int]
+    logprobs_T: Sequence[float]
+    advantages_T: Sequence[float]
+
+
+class SentStep(Evidence):
+    """The requests of one step: samples in the order of their seeds, the rest as it was made.
+
+    `created` are the training clients that were created new. `samples` are sampling requests, each
+    with the `version` of its sampler: the updates behind its weights; `probed` are those of a
+    gradient probe. `losses` are gradients asked for, `optimizer` the updates, `datums_sha256` is
+    the `digest` of all datums, `questions_sha256` that of what was asked.
+    `faults` says where datums, prompts or rewards are not those of the responses that came back.
+    `replies` counts the turns of its rollouts, `updates` is 0 where all of its groups were dropped
+    and nothing was to update, else 1.
     """
 
+    created: list[Settings]
     samples: list[Settings]
+    probed: list[Settings]
     losses: list[Settings]
     optimizer: list[Settings]
+    datums_sha256: str
+    questions_sha256: str
     faults: list[str]
     replies: int
     updates: int
@@ -35,56 +62,125 @@ class SentStep(Evidence):
 class SentArm(Evidence):
     """All that one arm asked for in its first steps.
 
-    `created` are the training clients that it opened. `unregistered` is what
-    `harness.checks.executed` finds in the records of these steps. `by_turns` says whether each turn
-    of a rollout takes a request of its own; else one request serves a whole group.
+    `unregistered` is what `harness.checks.executed` finds in the records of these steps. `by_turns`
+    says whether each turn of a rollout takes a request of its own; else one request serves a whole
+    group.
     """
 
     arm: str
     by_turns: bool
-    created: list[Settings]
     steps: list[SentStep]
     unregistered: list[str]
 
 
 class SentEvaluation(Evidence):
-    """The requests of a slice of the evaluation; the rest as in `SentStep` and `SentArm`."""
+    """The requests of an evaluation; the rest as in `SentStep` and `SentArm`.
+
+    `samplers` are those that were created: on the saved weights of a path, or on a base model.
+    `rows_sha256` is that of the rows that came of it.
+    """
 
     by_turns: bool
+    rows_sha256: str
+    samplers: list[Settings]
     samples: list[Settings]
     faults: list[str]
     replies: int
 
 
 def arm_problems(sent: SentArm | None, arm: Arm, experiment: Experiment) -> list[str]:
-    """Where an arm's requests are not the registered ones, the first of a kind in each step."""
+    """Where an arm's requests are not the registered ones."""
     if sent is None or not sent.steps:
         return [f"arm {arm.name}: no request was witnessed; take its steps on a witnessed service"]
-    problems = [
-        f"arm {arm.name}: {line}"
-        for line in setting_problems("created a client", sent.created, created(arm, experiment), 1)
-    ]
-    updated = [step.updates for step in sent.steps]
-    for number, step in enumerate(sent.steps):
-        where = f"arm {arm.name}: step {number}"
-        settings = sampled(arm, experiment, sent.by_turns)
-        # a gradient probe samples from the learner in the same step
-        if experiment.registration.gradient_probe is None or arm.lag == 0:
-            settings["version"] = float(sum(updated[: max(0, number - arm.lag)]))
-        lines = [
-            *setting_problems(
-                "sampled", step.samples, settings, requests(arm, number, experiment, sent)
-            ),
-            *seed_problems(step.samples),
-            *loss_problems(step.losses, arm, step.updates),
-            *setting_problems("updated", step.optimizer, adam(arm, experiment), step.updates),
-            *step.faults[:SHOWN],
+    return [*step_problems(sent.steps, arm, experiment, sent.by_turns), *sent.unregistered]
+
+
+def record_problems(
+    records: Sequence[StepRecord], arm: Arm, experiment: Experiment, train: Sequence[Item]
+) -> list[str]:
+    """Where what was sent for stored steps, from the first on, is not registered or not stored."""
+    accounts = [record["sent"] for record in records if "sent" in record]
+    if len(accounts) != len(records):
+        return [
+            f"arm {arm.name}: {len(records) - len(accounts)} of {len(records)} steps have no "
+            "account of what was sent; run again with --retrain, which keeps one"
         ]
-        problems += [f"{where} {line}" for line in lines]
-    return [*problems, *sent.unregistered]
+    steps = [SentStep.of(account) for account in accounts]
+    by_turns = experiment.registration.search is not None
+    problems = step_problems(steps, arm, experiment, by_turns)
+    other = [
+        record["step"]
+        for record, step in zip(records, steps, strict=True)
+        if not step.faults and step.datums_sha256 != digest(_recorded(record, step))
+    ]
+    if other:
+        problems.append(
+            f"arm {arm.name}: step {other[0]} sent datums of other tokens, log-probs or advantages "
+            f"than its record has{_also(len(other) - 1)}; store what is sent"
+        )
+    asked = [
+        record["step"]
+        for record, step in zip(records, steps, strict=True)
+        if step.questions_sha256
+        != asked_digest([train[group["prompt"]] for group in record["groups"]])
+    ]
+    if asked:
+        problems.append(
+            f"arm {arm.name}: step {asked[0]} asked other questions than the registered items of "
+            f"its record hold{_also(len(asked) - 1)}; keep the train split as it was read"
+        )
+    return problems
 
 
-def evaluation_problems(sent: SentEvaluation, experiment: Experiment) -> list[str]:
+def step_problems(
+    steps: Sequence[SentStep], arm: Arm, experiment: Experiment, by_turns: bool
+) -> list[str]:
+    """What is wrong with the requests of the first step that has something wrong."""
+    updated = [step.updates for step in steps]
+    found = {
+        number: lines
+        for number, step in enumerate(steps)
+        if (lines := _step_lines(step, number, updated, arm, experiment, by_turns))
+    }
+    if not found:
+        return []
+    first = min(found)
+    also = _also(len(found) - 1)
+    return [f"arm {arm.name}: step {first} {line}{also}" for line in found[first]]
+
+
+def _step_lines(
+    step: SentStep,
+    number: int,
+    updated: Sequence[int],
+    arm: Arm,
+    experiment: Experiment,
+    by_turns: bool,
+) -> list[str]:
+    settings = sampled(arm, experiment, by_turns)
+    stale = {**settings, "version": float(sum(updated[: max(0, number - arm.lag)]))}
+    fresh = {**settings, "version": float(sum(updated[:number]))}
+    probe = experiment.registration.gradient_probe
+    probing = probe is not None and number % probe.every == 0
+    # nothing says how many turns a probe's episodes have
+    probes = 0 if probe is None or not probing else None if by_turns else probe.groups
+    asked = step.replies if by_turns else arm.groups_per_batch
+    return [
+        *setting_problems(
+            "created a client", step.created, created(arm, experiment), int(number == 0)
+        ),
+        *setting_problems("sampled", step.samples, stale, asked),
+        *setting_problems("sampled for a gradient probe", step.probed, fresh, probes),
+        *seed_problems([*step.samples, *step.probed]),
+        *loss_problems(step.losses, arm, step.updates),
+        *setting_problems("updated", step.optimizer, adam(arm, experiment), step.updates),
+        *step.faults[:SHOWN],
+    ]
+
+
+def evaluation_problems(
+    sent: SentEvaluation, experiment: Experiment, where: str = "evaluation"
+) -> list[str]:
     """Where the requests of an evaluation are not the registered ones."""
     spec = experiment.registration.evaluation
     expected: Settings = {
@@ -95,11 +191,42 @@ def evaluation_problems(sent: SentEvaluation, experiment: Experiment) -> list[st
         "top_k": -1.0,
     }
     if not sent.samples:
-        return ["evaluation: no request was witnessed; evaluate at least 1 item"]
+        return [f"{where}: no request was witnessed; evaluate at least 1 item"]
     lines = setting_problems("sampled", sent.samples, expected, sent.replies)
     if spec.temperature > 0:
         lines += seed_problems(sent.samples)
-    return [f"evaluation {line}" for line in [*lines, *sent.faults[:SHOWN]]]
+    return [f"{where} {line}" for line in [*lines, *sent.faults[:SHOWN]]]
+
+
+def scored_problems(
+    policy: str,
+    rows: Sequence[Row],
+    scored: Summary,
+    experiment: Experiment,
+    trained: Summary | None = None,
+) -> list[str]:
+    """The same of a whole evaluation, and whether it sampled from what it is said to be of.
+
+    Args:
+        policy: its name.
+        rows: its rows, as stored.
+        scored: what was noted of the evaluation; its account is under `sent`.
+        experiment: the card and its registration.
+        trained: what was noted of the arm's training, None of the base model.
+    """
+    where = f"evaluation of {policy}:"
+    if "sent" not in scored:
+        return [f"{where} no account of what was sent; run again with --retrain, which keeps one"]
+    sent = SentEvaluation.of(scored["sent"])
+    expected: Settings = {"model_path": None, "base_model": experiment.card.base_model}
+    if trained is not None:
+        expected = {"model_path": str(trained["sampler_path"]), "base_model": None}
+    other = [] if sent.rows_sha256 == rows_digest(rows) else [f"{where} {OTHER_ROWS}"]
+    return [
+        *other,
+        *(f"{where} {x}" for x in setting_problems("made a sampler", sent.samplers, expected, 1)),
+        *evaluation_problems(sent, experiment, where),
+    ]
 
 
 def setting_problems(
@@ -144,15 +271,6 @@ def not_held(evidence: Sequence[SentArm], experiment: Experiment) -> list[str]:
             "since this client computes their loss and sends tokens alone; "
             f"{_looked_at_by('reported_loss_error', experiment)}"
         )
-    probe = experiment.registration.gradient_probe is not None
-    if probe and any(sent.by_turns for sent in evidence):
-        lines.append("not counted: requests of steps in which a gradient probe samples turns too")
-    if probe and experiment.lagged:
-        lines.append(
-            "not held against the registration: the version that lagged arms sample from, since "
-            "their gradient probe samples from another; "
-            f"{_looked_at_by('executed_lag_error', experiment)}"
-        )
     return lines
 
 
@@ -192,18 +310,6 @@ def sampled(arm: Arm, experiment: Experiment, by_turns: bool) -> Settings:
     }
 
 
-def requests(arm: Arm, step: int, experiment: Experiment, sent: SentArm) -> int | None:
-    """How many sampling requests a step makes: one a prompt or turn, and those of a gradient probe.
-
-    None where a probe samples turns, of which nothing says how many there are.
-    """
-    probe = experiment.registration.gradient_probe
-    own = sent.steps[step].replies if sent.by_turns else arm.groups_per_batch
-    if probe is None or step % probe.every:
-        return own
-    return None if sent.by_turns else own + probe.groups
-
-
 def adam(arm: Arm, experiment: Experiment) -> Settings:
     """With what a step updates."""
     return {
@@ -222,6 +328,43 @@ def as_settings(values: Mapping[str, object]) -> Settings:
         else str(value)
         for key, value in values.items()
     }
+
+
+def digest(rows: Iterable[Carried]) -> str:
+    """sha256 over what datums carry, in hex; log-probs and advantages as float32, as sent."""
+    total = hashlib.sha256()
+    for row in rows:
+        total.update(np.asarray([len(row.tokens_T), *row.tokens_T], np.int64).tobytes())
+        total.update(np.asarray(row.logprobs_T, np.float32).tobytes())
+        total.update(np.asarray(row.advantages_T, np.float32).tobytes())
+    return total.hexdigest()
+
+
+def asked_digest(items: Iterable[Item]) -> str:
+    """sha256 over the ids and questions of items, in hex."""
+    return hashlib.sha256(repr([(i.id, i.question) for i in items]).encode()).hexdigest()
+
+
+def rows_digest(rows: Sequence[Row]) -> str:
+    """sha256 over evaluated rows, in hex, whatever their order."""
+    lines = sorted(orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in rows)
+    return hashlib.sha256(b"\n".join(lines)).hexdigest()
+
+
+def _recorded(record: StepRecord, step: SentStep) -> Iterator[Carried]:
+    """What the datums of a record's rollouts must have carried."""
+    custom = any(settings.get("loss") == CUSTOM for settings in step.losses)
+    for group in record["groups"]:
+        rows = zip(group["tokens_G_T"], group["logprobs_G_T"], group["advantages_G"], strict=True)
+        for tokens_T, logprobs_T, advantage in () if group.get("dropped") else rows:
+            if custom:
+                yield Carried(tokens_T, [], [])
+            else:
+                yield Carried(tokens_T, logprobs_T, [advantage] * len(tokens_T))
+
+
+def _also(others: int) -> str:
+    return f" (and {others} more)" if others else ""
 
 
 def _looked_at_by(gate: str, experiment: Experiment) -> str:

@@ -44,8 +44,9 @@ class PromptLengths(Evidence):
 class ThrowAwayEvidence(Evidence):
     """What the service and the tokenizer did for every arm before anything was trained.
 
-    `evaluated` greedy evaluation items took `evaluation_seconds`. `lengths` has the splits `train`
-    and `test`. `sent` and `sent_evaluation` are what was asked of the service meanwhile, `resumed`
+    `evaluated` greedy evaluation items took `evaluation_seconds`. `printed` says whether a sampler
+    returns the log-probs of a prompt, by which weights are told apart. `lengths` has the splits
+    `train` and `test`. `sent` and `sent_evaluation` are what was asked meanwhile, `resumed`
     is one arm that was interrupted after these steps.
     """
 
@@ -54,6 +55,7 @@ class ThrowAwayEvidence(Evidence):
     lengths: dict[str, PromptLengths]
     evaluated: int
     evaluation_seconds: float
+    printed: bool
     sent: list[SentArm]
     sent_evaluation: SentEvaluation
     resumed: ResumedArm

@@ -15,6 +15,7 @@ from harness.checks.executed import execution_problems
 from harness.checks.lag import lag_problems
 from harness.checks.pilot import Pilot
 from harness.checks.scored import policy_problems, row_problems
+from harness.checks.sent import record_problems, scored_problems
 from harness.checks.staleness_report import ramp_lines
 from harness.errors import RunError
 from harness.methods.beff import PilotNoise, executed_noise
@@ -174,8 +175,10 @@ class ArmKeeper:
             raise RunError(f"{entry.name}: its rows can't be read; run again, it evaluates anew")
         name = entry.name.partition("/")[2]
         problems = row_problems(name, rows, self.task().test, self.experiment.registration)
-        if arm is not None:
-            problems += policy_problems(name, self.entry(arm).summary(), entry.summary())
+        scored, trained = entry.summary(), self.entry(arm).summary() if arm else None
+        problems += scored_problems(name, rows, scored, self.experiment, trained)
+        if trained is not None:
+            problems += policy_problems(name, trained, scored)
         if problems:
             raise RunError("\n".join(problems))
         self._rows[entry.key] = rows
@@ -254,7 +257,9 @@ class ArmKeeper:
         """Evaluate one policy, trained first if need be. The evaluation's lock is held."""
         from harness.training.evaluate import evaluate
         from harness.training.prints import sampler_print
+        from harness.training.sent import sent_evaluation
         from harness.training.together import both
+        from harness.training.witness import Witness
 
         base_model = path = None
         if arm is None:
@@ -270,7 +275,7 @@ class ArmKeeper:
         self._refuse_overspending()
         clock, items = Clock(entry), self.task().test
         name = "base model" if arm is None else arm.name
-        client, prompter = self.service.client(), self.service.prompter(self.task())
+        witness, prompter = Witness(self.service.client()), self.service.prompter(self.task())
         spec = self.experiment.registration.evaluation
         rows_planned = len(items) * (spec.samples if prompter.by_turns else 1)
         live = LiveLine(self.runs_dir, self.experiment, name, "evaluation", rows_planned)
@@ -286,9 +291,11 @@ class ArmKeeper:
         text, noted = self._print_text(), dict[str, object]()
 
         async def decode() -> list[Row]:
-            sampler = await client.create_sampling_client_async(path, base_model)
+            sampler = await witness.client().create_sampling_client_async(path, base_model)
             evaluation = evaluate(sampler, prompter, spec, items, after_item)
             rows, noted["print"] = await both(evaluation, sampler_print(sampler, text))
+            sent = await sent_evaluation(witness.take(), rows, items, prompter, spec)
+            noted["sent"] = sent.plain()
             return rows
 
         rows = self.service.run(decode())
@@ -320,8 +327,11 @@ class ArmKeeper:
         return self.service.prompter(task).text(task.train[0])
 
     def _refuse_unregistered(self, arm: Arm, records: Sequence[StepRecord]) -> None:
-        n_train = len(self.task().train)
-        if problems := execution_problems(self.experiment, arm, records, n_train):
+        problems = [
+            *execution_problems(self.experiment, arm, records, self.task().train),
+            *record_problems(records, arm, self.experiment, self.task().train),
+        ]
+        if problems:
             raise RunError("\n".join(problems))
 
     def _refuse_overspending(self) -> None:

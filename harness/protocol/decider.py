@@ -9,7 +9,13 @@ from pathlib import Path
 
 from harness.cards import Arm, Experiment, read_clusters
 from harness.cards import Criterion as StatedCriterion
-from harness.checks.decided import joint_problems, outcome_problems, rows_mean, steps_mean
+from harness.checks.decided import (
+    agreement_problems,
+    joint_problems,
+    outcome_problems,
+    rows_mean,
+    steps_mean,
+)
 from harness.checks.episode_report import episode_lines
 from harness.checks.staleness_report import staleness_lines
 from harness.decisions import (
@@ -45,9 +51,14 @@ class Decider:
     def outcome(self, criterion: str) -> Outcome:
         """The registered rule applied to one criterion, as it stands among all of them."""
         first = self._decided(1)
-        if not self.second_look():
-            return first[criterion]
-        return looks.agreed(first[criterion], self._decided(2)[criterion])
+        second = self._decided(2) if self.second_look() else None
+        outcome = first[criterion]
+        if second is not None:
+            outcome = looks.agreed(outcome, second[criterion])
+        look = self.experiment.rule.second_look
+        if problems := agreement_problems(look, first, second, outcome):
+            raise RunError("\n".join(problems))
+        return outcome
 
     def second_look(self) -> bool:
         """Whether the rule has a second look and the first one calls for it."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from harness.cards import Arm, Experiment
 from harness.cards.registration import Tuning
-from harness.errors import BudgetExceeded
+from harness.checks.sent import evaluation_problems, record_problems
+from harness.errors import BudgetExceeded, RunError
 from harness.methods.tuning import best_rate, edge_rates
 from harness.protocol.arms import EVALUATION_VERSION, TRAINING_VERSION, LiveLine
 from harness.protocol.budget import Clock, read_clock, wall_seconds
@@ -170,8 +171,13 @@ class Tuner:
         return self.store.entry(f"tuning/{arm.name}", parts)
 
     def _try(self, entry: Entry, arm: Arm, rate: float) -> None:
-        """Train one trial from the start and score it. The entry's lock is held."""
+        """Train one trial from the start and score it. The entry's lock is held.
+
+        Raises:
+            RunError: what was sent for it is not what is registered.
+        """
         from harness.training.loop import let_go, train_until
+        from harness.training.sent import sent_evaluation
 
         clock, name = Clock(entry), f"{arm.name} at {rate:.3g}"
         live = LiveLine(self.store.root, self.experiment, name, "tuning", self._spec.steps)
@@ -180,11 +186,22 @@ class Tuner:
             clock.tick()
             live.step(record)
 
-        context = self._context(entry, self._trial(arm, rate), after_step)
+        trial = self._trial(arm, rate)
+        context = self._context(entry, trial, after_step)
         state = self.service.run(train_until(context, None, self._spec.steps))
         _, sampler = state.snapshots.sampler(state.version)
         rows = self._score(context, sampler, self._heldout)
         clock.tick()
+        records = [entry.read_step(step) for step in range(trial.steps)]
+        spec = self.experiment.registration.evaluation
+        seen = state.witness.take()
+        scored = sent_evaluation(seen, rows, self._heldout, context.prompter, spec)
+        problems = [
+            *record_problems(records, trial, self.experiment, self.task.train),
+            *evaluation_problems(self.service.run(scored), self.experiment, f"tuning {name}:"),
+        ]
+        if problems:
+            raise RunError("\n".join(problems))
         entry.publish("rows", rows)
         scores = item_scores(rows, self.task.headline)
         accuracy = sum(scores.values()) / len(scores)

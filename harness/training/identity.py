@@ -25,6 +25,9 @@ LATER_FIELDS: Mapping[str, object] = {
 }
 """Fields that came when results were already stored: at these values they leave a key as it was."""
 
+SEARCH_VERSION = 2
+"""Raised when the same settings of a search would train, grade or record differently."""
+
 
 def service_identity(experiment: Experiment, remote: ServiceAddress | None) -> dict[str, object]:
     """Who trains: the remote service's address, or the pinned weights of the embedded engine."""
@@ -85,6 +88,7 @@ def search_parts(experiment: Experiment) -> dict[str, object]:
     if search is None:
         return {}
     return {
+        "version": SEARCH_VERSION,
         "search": search.model_dump(mode="json"),
         "corpus_sha256": experiment.registration.data.corpus_sha256,
         "trajectory_tokens": experiment.card.max_seq_len,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from harness.cards import Arm, Experiment, Registration
 from harness.cards.registration import LossClient
-from harness.errors import DataError, ServiceError
+from harness.checks.lag import SAME
+from harness.errors import DataError, RunError, ServiceError
 from harness.records import Checkpoint, Prints, StepRecord
 from harness.store import Entry
 from harness.tasks.task import Item, Task
@@ -19,18 +20,23 @@ from harness.training.estimators import Estimate, Estimator, estimator, refuse_b
 from harness.training.fixed_text import forward
 from harness.training.gradient_probe import fresh_arm, gradient_cosine
 from harness.training.metrics import metrics_of
-from harness.training.prints import take_prints
+from harness.training.prints import learner_print, take_prints
 from harness.training.prompts import AnyPrompter
 from harness.training.rollouts import SampledGroup, sample_step
+from harness.training.sent import sent_step
 from harness.training.service import says_no
 from harness.training.snapshots import KEPT_SECONDS, Snapshots, delete_saved
 from harness.training.step_records import group_records, learner_logprobs
 from harness.training.streams import arm_order
 from harness.training.together import both
 from harness.training.updates import update
+from harness.training.witness import Witness
 
 if TYPE_CHECKING:
     import tinker
+
+REPLAYED = 8
+"""Few enough to cost a percent of a step, and every rollout has its turn."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ class ArmContext:
     before_step: Callable[[], None]
     after_step: Callable[[StepRecord], None]
     loss_client: LossClient = "service"
+    replayed: int | None = REPLAYED
+    """Rollouts of each step whose prompts and rewards are asked for again; None for all."""
 
     @property
     def lagged(self) -> bool:
@@ -80,6 +88,7 @@ def arm_context(
     before_step: Callable[[], None] = _never_stop,
     after_step: Callable[[StepRecord], None] = _ignore,
     loss_client: LossClient = "service",
+    replayed: int | None = REPLAYED,
 ) -> ArmContext:
     """The context of an arm, the same for its training and for the steps that are thrown away.
 
@@ -106,17 +115,19 @@ def arm_context(
         before_step=before_step,
         after_step=after_step,
         loss_client=loss_client,
+        replayed=replayed,
     )
 
 
 @dataclass
 class ArmState:
-    """A training client after `version` updates."""
+    """A training client after `version` updates, and the witness before it."""
 
     client: tinker.TrainingClient
     snapshots: Snapshots
     version: int
     model: str
+    witness: Witness
     probe: tinker.TrainingClient | None = None
     """The second client, on which gradients are measured."""
     saving: asyncio.Task[None] | None = None
@@ -171,10 +182,12 @@ async def train_until(context: ArmContext, state: ArmState | None, steps: int) -
 async def open_arm(context: ArmContext) -> ArmState:
     """The arm's client: restored from its last checkpoint, else fresh from its init seed."""
     spec = context.registration.training
-    snapshots = Snapshots(context.service, context.arm.lag, named=context.lagged)
     checkpoint: Checkpoint | None = context.entry.read("checkpoint")
+    witness = Witness(context.service, updates_behind(context.entry, checkpoint))
+    service = witness.client()
+    snapshots = Snapshots(service, context.arm.lag, named=context.lagged)
     if checkpoint is None:
-        client = await context.service.create_lora_training_client_async(
+        client = await service.create_lora_training_client_async(
             context.base_model,
             rank=context.lora_rank,
             seed=context.arm.seed,
@@ -184,14 +197,18 @@ async def open_arm(context: ArmContext) -> ArmState:
         )
         version = 0
     else:
-        client = await restored(context, checkpoint, snapshots)
+        client = await restored(context, service, checkpoint, snapshots)
+        await refuse_other_weights(context, client, checkpoint)
         version = checkpoint["version"]
     _, info = await asyncio.gather(snapshots.save(client, version), client.get_info_async())
-    return ArmState(client, snapshots, version, info.model_data.model_name or "")
+    return ArmState(client, snapshots, version, info.model_data.model_name or "", witness)
 
 
 async def restored(
-    context: ArmContext, checkpoint: Checkpoint, snapshots: Snapshots
+    context: ArmContext,
+    service: tinker.ServiceClient,
+    checkpoint: Checkpoint,
+    snapshots: Snapshots,
 ) -> tinker.TrainingClient:
     """The client of a checkpoint, and the snapshots that its next steps sample from.
 
@@ -199,7 +216,7 @@ async def restored(
         ServiceError: the service has one of them no longer. An older snapshot can't be made again,
             and a newer one in its place would be another lag: the arm has to start over.
     """
-    create = context.service.create_training_client_from_state_with_optimizer_async
+    create = service.create_training_client_from_state_with_optimizer_async
     text = context.prompter.text(context.train[0])
     try:
         await snapshots.restore(checkpoint["snapshots"], text)
@@ -265,6 +282,15 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
         record["prints"] = prints
     if context.loss_client != "service":
         record["loss_client"] = context.loss_client
+    sent = await sent_step(
+        state.witness.take(),
+        record,
+        context.prompter,
+        context.train,
+        probed=context.registration.gradient_probe is not None,
+        replayed=context.replayed,
+    )
+    record["sent"] = sent.plain()
     return record
 
 
@@ -357,10 +383,11 @@ def adam_params(context: ArmContext) -> tinker.AdamParams:
 async def save_checkpoint(context: ArmContext, state: ArmState) -> None:
     """Save weights and optimizer on the service, then say so in the store: the path comes last.
 
-    Then the checkpoint before it, and the snapshots that only that one needed, are deleted.
+    Before the first step there is nothing to keep: the init seed makes the same client again. Then
+    the checkpoint before it, and the snapshots that only that one needed, are deleted.
     """
     known: Checkpoint | None = context.entry.read("checkpoint")
-    if known is not None and known["version"] == state.version:
+    if state.version == (0 if known is None else known["version"]):
         return
     sent = await state.client.save_state_async(f"{state.version:06d}", KEPT_SECONDS)
     saved = await sent.result_async()
@@ -369,6 +396,7 @@ async def save_checkpoint(context: ArmContext, state: ArmState) -> None:
         version=state.version,
         state_path=saved.path,
         snapshots=state.snapshots.paths(state.version),
+        print=await learner_print(state.client, context.prompter.text(context.train[0])),
     )
     context.entry.publish("checkpoint", checkpoint)
     before = [] if known is None else [known["state_path"]]
@@ -381,6 +409,41 @@ async def let_go(service: tinker.ServiceClient, entry: Entry, state: ArmState) -
     checkpoint: Checkpoint | None = entry.read("checkpoint")
     resumable = [] if checkpoint is None else [checkpoint["state_path"]]
     await delete_saved(service, [*resumable, *state.snapshots.outdated(None)])
+
+
+async def refuse_other_weights(
+    context: ArmContext, client: tinker.TrainingClient, checkpoint: Checkpoint
+) -> None:
+    """Hold a restored client against the print of the weights that were saved.
+
+    Raises:
+        RunError: they differ; what was trained from here on would be another run.
+    """
+    saved = checkpoint.get("print")
+    if saved is None:
+        return
+    restored = await learner_print(client, context.prompter.text(context.train[0]))
+    difference = max(abs(a - b) for a, b in zip(saved, restored, strict=True))
+    if not difference <= SAME:
+        raise RunError(
+            f"arm {context.arm.name}: log-probs of the weights restored after "
+            f"{checkpoint['version']} updates differ by {difference:.3g} from the saved ones', "
+            f"bound {SAME:g}; run again with --retrain"
+        )
+
+
+def updates_behind(entry: Entry, checkpoint: Checkpoint | None) -> dict[str, int]:
+    """How many updates are behind everything that a checkpoint names, by path.
+
+    A version counts steps; of these some update nothing, as their records say.
+    """
+    if checkpoint is None:
+        return {}
+    records = [entry.read_step(step) for step in range(checkpoint["version"])]
+    updates = [record["metrics"].get("updated", 1.0) if record else 1.0 for record in records]
+    saved = {path: int(version) for version, path in checkpoint["snapshots"].items()}
+    saved[checkpoint["state_path"]] = checkpoint["version"]
+    return {path: int(sum(updates[:version])) for path, version in saved.items()}
 
 
 def _refuse_too_few_prompts(context: ArmContext) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -25,12 +25,14 @@ I_contra = TypeVar("I_contra", contravariant=True)
 class Graded:
     """What is kept of one episode apart from its tokens and its reward.
 
-    `figures` are of an episode of several turns, by name; None where one reply is the episode.
+    `figures` are of an episode of several turns, by name, and `curated` is the set that it chose;
+    None where one reply is the episode.
     """
 
     correct: bool
     format: bool
     figures: Mapping[str, float] | None = None
+    curated: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)

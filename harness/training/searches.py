@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from harness.errors import CardError
 from harness.records import EpisodeRow, Row
 from harness.tasks.sec_search import Query, SearchTask, SessionLimits
 from harness.tasks.sec_search.compact_env import CompactRenderer
-from harness.tasks.sec_search.env import SearchEnv, SearchGroupBuilder, Syntax, search_env
+from harness.tasks.sec_search.env import CURATED, SearchEnv, SearchGroupBuilder, Syntax, search_env
 from harness.tasks.sec_search.index import Retriever
 from harness.tasks.sec_search.limits import EpisodeLimits
 from harness.tasks.sec_search.metrics import FIGURES
@@ -93,6 +94,7 @@ class SearchPrompter(Prompter[Query]):
             correct=found["f4"] == 1.0,
             format=off_format == 0.0,
             figures={**found, "off_format": off_format, **ended},
+            curated=json.loads(str(trajectory.transitions[-1].logs[CURATED])),
         )
 
     async def evaluated(
@@ -127,6 +129,7 @@ def episode_row(
         draw=draw,
         stop=str(trajectory.stop_reason),
         n_tokens=sum(len(transition.ac.tokens) for transition in trajectory.transitions),
+        curated=list(graded.curated or ()),
         scores={"reward": reward, **(graded.figures or {})},
     )
 

@@ -83,6 +83,7 @@ def group_records(
                 [len(turn.tokens) for turn in turns_K] for turns_K in turns_G_K
             ]
             record["episodes_G"] = [dict(graded.figures or {}) for graded in graded_G]
+            record["curated_G"] = [list(graded.curated or ()) for graded in graded_G]
         if batch.drops:
             left_out_G = [next(dropped) for _ in turns_G_K]
             record["dropped"] = all(left_out_G)

@@ -243,6 +243,7 @@ def throw_away(experiment: Experiment) -> ThrowAwayEvidence:
         },
         evaluated=128,
         evaluation_seconds=1.0,
+        printed=True,
         sent=[sent_arm(experiment, arm) for arm in experiment.arms],
         sent_evaluation=SentEvaluation(
             samples=[
@@ -252,6 +253,8 @@ def throw_away(experiment: Experiment) -> ThrowAwayEvidence:
             ],
             faults=[],
             by_turns=False,
+            samplers=[],
+            rows_sha256="",
             replies=128,
         ),
         resumed=ResumedArm(
@@ -275,9 +278,12 @@ def sent_arm(experiment: Experiment, arm: Arm) -> SentArm:
     return SentArm(
         arm=arm.name,
         by_turns=False,
-        created=[{**created, **flags}],
         steps=[
             SentStep(
+                created=[] if step else [{**created, **flags}],
+                probed=[],
+                datums_sha256="",
+                questions_sha256="",
                 samples=[
                     {**asked, "seed": float(seed), "version": float(step)}
                     for seed in range(arm.groups_per_batch)

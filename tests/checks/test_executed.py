@@ -11,10 +11,12 @@ import pytest
 from harness.cards import load_experiment
 from harness.checks.episodes import BROKEN
 from harness.checks.executed import CERTAIN, execution_problems, sameness, step_prompts
-from harness.training.streams import arm_order
+from harness.tasks.sec_search import Fact, Query
+from harness.training.streams import arm_order, stream_seed
 
 CARD = Path(__file__).parents[2] / "experiments/cards/tailrl_lag8_sec_search_4b.json"
-N_TRAIN = 100
+TRAIN = [Query(f"q_{i}", "Which?", "x", (Fact("a", ("c0",), False),)) for i in range(100)]
+N_TRAIN = len(TRAIN)
 
 
 @pytest.mark.parametrize(("n_train", "reuse"), [(2560, False), (100, True), (64, True)])
@@ -61,16 +63,17 @@ def test_rollouts_of_one_stream_are_too_much_alike():
 def test_every_kind_of_mistake_has_its_line(experiment, sound_steps):
     """Weights, prompts, groups, rewards, advantages and lengths of the steps as stored."""
     arm, records = sound_steps
-    assert execution_problems(experiment, arm, records, N_TRAIN) == []
+    assert execution_problems(experiment, arm, records, TRAIN) == []
 
     def spoiled(change) -> str:
         steps = copy.deepcopy(records)
         change(steps[1], steps[1]["groups"][0])
-        line, *_ = execution_problems(experiment, arm, steps, N_TRAIN)
+        line, *_ = execution_problems(experiment, arm, steps, TRAIN)
         return line
 
     assert "updated version 7" in spoiled(lambda step, _: step.update(version=7))
     assert "is next in the registered order" in spoiled(lambda _, group: group.update(prompt=-1))
+    assert "name arm, step and prompt in each seed" in spoiled(lambda _, g: g.update(seed=7))
     assert "its grades make 0" in spoiled(lambda _, g: g["correct_G"].__setitem__(0, False))
     assert "by group_mean" in spoiled(lambda _, g: g["advantages_G"].__setitem__(0, 0.1))
     assert "ended by length after 2" in spoiled(lambda _, g: g["stop_G"].__setitem__(0, "length"))
@@ -82,18 +85,24 @@ def test_every_kind_of_mistake_has_its_line(experiment, sound_steps):
 def test_every_kind_of_mistake_in_episodes_has_its_line(search):
     """Turns, figures, rewards and drops of the steps as stored."""
     experiment, arm, records = search
-    assert execution_problems(experiment, arm, records, N_TRAIN) == []
+    assert execution_problems(experiment, arm, records, TRAIN) == []
 
     def spoiled(change) -> str:
         steps = copy.deepcopy(records)
         change(steps[1]["groups"][0])
-        line, *_ = execution_problems(experiment, arm, steps, N_TRAIN)
+        line, *_ = execution_problems(experiment, arm, steps, TRAIN)
         return line
 
     assert "is recorded as dropped: False" in spoiled(lambda g: g.update(dropped=False))
     assert "is recorded as dropped: None" in spoiled(lambda g: g.pop("dropped"))
     assert "are paid -0.2" in spoiled(
         lambda g: g.update(rewards_G=[0.0] * 8, advantages_G=[0.0] * 8)
+    )
+    assert "has 0 curated chunks, 1 are stored" in spoiled(
+        lambda g: g["curated_G"].__setitem__(2, ["c0"])
+    )
+    assert "has recall 1, its curated set makes 0" in spoiled(
+        lambda g: g["episodes_G"][3].update(recall=1.0)
     )
     assert "has F4 0.5" in spoiled(lambda g: g["episodes_G"][3].update(f4=0.5))
     assert "is marked other than" in spoiled(lambda g: g["correct_G"].__setitem__(0, True))
@@ -120,6 +129,7 @@ def _search():
         groups = [
             {
                 "prompt": prompt,
+                "seed": stream_seed(arm.seed, "rollout", arm.name, step, prompt),
                 "rewards_G": [-0.2] * 8,
                 "advantages_G": [0.0] * 8,
                 "correct_G": [False] * 8,
@@ -128,6 +138,7 @@ def _search():
                 "tokens_G_T": [[5 + g, 6, 2] for g in range(8)],
                 "logprobs_G_T": [[-2.0, -0.5, -0.1]] * 8,
                 "turn_lengths_G_K": [[2, 1]] * 8,
+                "curated_G": [[] for _ in range(8)],
                 "episodes_G": [{**empty, **ended, "empty": 1.0, "turns": 2.0} for _ in range(8)],
                 "dropped": True,
             }
@@ -159,7 +170,7 @@ def _sound_steps(experiment):
             {
                 "prompt": prompt,
                 "requested": 2,
-                "seed": prompt,
+                "seed": stream_seed(arm.seed, "rollout", arm.name, step, prompt),
                 "rewards_G": [1.0, -training.format_coefficient],
                 "advantages_G": [0.55, -0.55],
                 "correct_G": [True, False],

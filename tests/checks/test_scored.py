@@ -51,7 +51,10 @@ SCORES = {
 }  # fmt: skip
 SCORES |= dict.fromkeys(("f4", "reward"), 17 * 0.5 * (2 / 3) / (16 * 0.5 + 2 / 3))
 NOTHING = {"precision": 0.0, "recall": 0.0, "f4": 0.0, "curated": 0.0, "empty": 1.0}
-DRAW = {"item_id": "7_2", "draw": 1, "stop": "tool_stopped", "n_tokens": 17, "scores": SCORES}
+DRAW = {
+    "item_id": "7_2", "draw": 1, "stop": "tool_stopped", "n_tokens": 17, "scores": SCORES,
+    "curated": ["c0", "x", "c2", "y"],
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", name="search")
@@ -60,10 +63,12 @@ def _search():
     return load_experiment(CARDS / "tailrl_lag8_sec_search_4b.json", "embedded").registration
 
 
-@pytest.mark.parametrize("changed", [{}, NOTHING | {"reward": -0.2}])
+@pytest.mark.parametrize(
+    "changed", [{}, {"curated": [], "scores": SCORES | NOTHING | {"reward": -0.2}}]
+)
 def test_an_episode_that_adds_up_is_let_through(search, changed):
-    """F4 of precision and recall is the reward, and an empty set is paid -0.2."""
-    assert row_problems("base", [DRAW | {"scores": SCORES | changed}], [QUERY], search) == []
+    """F4 of the curated set's precision and recall is the reward, and an empty set is paid -0.2."""
+    assert row_problems("base", [DRAW | changed], [QUERY], search) == []
 
 
 @pytest.mark.parametrize(
@@ -71,11 +76,10 @@ def test_an_episode_that_adds_up_is_let_through(search, changed):
     [
         ({"f4": 0.6, "reward": 0.6}, "has F4 0.6, precision 0.5 and recall 0.666667 make 0.653846"),
         ({"reward": 0.7}, "chunks of F4 0.653846 are paid 0.653846"),
-        (NOTHING | {"reward": 0.0}, "has the reward 0, 0 chunks of F4 0 are paid -0.2"),
         ({"empty": 1.0}, "and empty 1"),
-        ({"curated": 31.0}, "has 31 curated chunks, 30 at most"),
-        ({"precision": 0.55}, "has precision 0.55, which is no share of 4"),
-        ({"recall": 0.5}, "has recall 0.5, which is no share of 3"),
+        ({"curated": 3.0}, "has 3 curated chunks, 4 are stored, 30 at most"),
+        ({"precision": 0.75}, "has precision 0.75, its curated set makes 0.5"),
+        ({"recall": 1.0}, "has recall 1, its curated set makes 0.666667"),
         ({"turns": 7.0}, "has 7 turns, 1 to 6 are registered"),
         ({"turns": 1.0}, "has 17 tokens in 1 turns, max_tokens is 16"),
         ({"stop=max_tokens": 1.0}, "ended by tool_stopped, its figures say"),
@@ -85,6 +89,31 @@ def test_an_episode_that_contradicts_itself_is_named(search, scores, words):
     """Another measure, a paid silence, shares that no set has, another cut."""
     (line,) = row_problems("base", [DRAW | {"scores": SCORES | scores}], [QUERY], search)
     assert words in line
+
+
+@pytest.mark.parametrize(
+    ("curated", "words"),
+    [
+        ([], "has 4 curated chunks, 0 are stored"),
+        (["c0", "c0", "x", "y"], "has 4 curated chunks, 4 are stored"),
+        (["c0", "c1", "c2", "y"], "has precision 0.5, its curated set makes 0.75"),
+        (["x", "c2", "y", "c0"], None),
+    ],
+)
+def test_an_episode_that_curated_something_else_is_named(search, curated, words):
+    """The set is graded again against the question's facts; its order is of no account."""
+    found = row_problems("base", [DRAW | {"curated": curated}], [QUERY], search)
+
+    assert len(found) == (words is not None)
+    assert all(words in line for line in found)
+
+
+def test_a_paid_silence_is_named(search):
+    """Nothing curated costs 0.2."""
+    scores = SCORES | NOTHING | {"reward": 0.0}
+
+    (line,) = row_problems("base", [DRAW | {"scores": scores, "curated": []}], [QUERY], search)
+    assert "has the reward 0, 0 chunks of F4 0 are paid -0.2" in line
 
 
 def test_a_broken_reply_is_paid_the_floor_where_that_is_registered(search):
@@ -114,11 +143,11 @@ def test_rows_of_another_task_and_of_more_draws_are_named(search):
         ([-1.0, -2.0], None),
         ([-1.0, -2.01], "differ by 0.01 from the trained ones'"),
         ([-1.0], "are 1, 2 of the trained weights"),
-        (None, None),
+        (None, "nothing tells the evaluated weights from others"),
     ],
 )
 def test_other_weights_than_the_trained_ones_are_named(scored, words):
-    """Prints tell weights apart; where one was not noted, nothing is said."""
+    """Prints tell weights apart; where one was not noted, that is said."""
     found = policy_problems("gs1_seed0", {"print": [-1.0, -2.0]}, {"print": scored})
 
     assert len(found) == (words is not None)

@@ -8,6 +8,7 @@ from harness.decisions import Verdict
 from harness.errors import RunError, StoreError
 from harness.protocol import preflights
 from harness.protocol.run import open_run
+from harness.training import evaluate
 
 
 class Noted:
@@ -106,14 +107,17 @@ def test_gates_are_measured_on_the_pilot_alone(fakes):
     assert {len(steps) for steps in run._arms.pilot_evidence().values()} == {PILOT}
 
 
-def test_an_item_without_a_row_makes_the_outcome_invalid(fakes):
+def test_an_item_without_a_row_makes_the_outcome_invalid(fakes, monkeypatch):
     """Rows are joined on the registered items: a smaller n is no verdict."""
+    original = evaluate.evaluate
+
+    async def but_one(sampler, prompter, spec, items, after_item):
+        return await original(sampler, prompter, spec, items[:-1], after_item)
+
+    monkeypatch.setattr(evaluate, "evaluate", but_one)
     run = fakes.run()
     run.pilot()
     run.train()
-    keeper = run._arms
-    entry = keeper.evaluation_entry(keeper.experiment.arm(GS1))
-    entry.publish("rows", entry.read("rows")[:-1])
 
     outcome = run.outcome(run.criteria[0])
 

@@ -5,6 +5,7 @@ preflight says of the first steps that are taken with it.
 """
 
 import dataclasses
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -285,6 +286,20 @@ def free_silence(original: Any, session: Any, *more: Any) -> float:
     return max(0.0, original(session, *more))
 
 
+def facts_of_others(original: Any, self: Any, query: Any, size: int) -> Any:
+    """Episodes are graded by the facts of another question, in which nothing was found."""
+    facts = tuple(dataclasses.replace(fact, chunk_ids=("no_0",)) for fact in query.facts)
+    return original(self, dataclasses.replace(query, facts=facts), size)
+
+
+def all_that_was_met(original: Any, self: Any, *these: Any) -> Any:
+    """What an episode met is stored as what it curated."""
+    result = original(self, *these)
+    return dataclasses.replace(
+        result, logs={**result.logs, search.CURATED: json.dumps(list(self.session.encountered))}
+    )
+
+
 def never_constant(monkeypatch: Any) -> None:
     """Groups of equal rewards are trained on too."""
     monkeypatch.setattr(SampledGroup, "constant", False)
@@ -314,6 +329,10 @@ BY_TURNS: dict[str, tuple[Edit, str]] = {
     "fewer_turns": (method(SearchPrompter, "group", hurried), "did not send the prompts"),
     "free_silence": (method(search, "episode_reward", free_silence), "of F4 0 are paid -0.2"),
     "f1": (f1, "precision"),
+    "facts_of_others": (method(SearchPrompter, "group", facts_of_others), STOCK),
+    "all_that_was_met": (
+        method(search.SearchEnv, "_end", all_that_was_met), "curated chunks, ",
+    ),
     "constant_groups_kept": (never_constant, "is recorded as dropped: False"),
     "batch_twice": (MISTAKES["batch_twice"][0], "send one each, once"),
 }  # fmt: skip

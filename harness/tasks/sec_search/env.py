@@ -7,6 +7,7 @@ one sequence.
 """
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -46,6 +47,9 @@ from harness.tasks.sec_search.session import SearchSession
 from harness.tasks.sec_search.tools import session_tools
 
 Syntax = Literal["json", "compact"]
+
+CURATED = "curated"
+"""Under which an episode's last turn logs the ids that it curated, as a JSON list."""
 
 _BROKEN = frozenset({StopReason.MAX_TOKENS, StopReason.PARSE_ERROR})
 
@@ -172,7 +176,7 @@ class SearchEnv(EnvFromMessageEnv):
                 **episode_metrics(self.session, self.query, self._turns),
                 f"{STOP_METRIC_PREFIX}{reason}": 1.0,
             },
-            logs=logs or {},
+            logs={**(logs or {}), CURATED: json.dumps(self.session.curated)},
         )
 
 

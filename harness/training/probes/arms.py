@@ -41,6 +41,7 @@ def throw_away_arms(
                 prompter,
                 store.entry(f"arm/{arm.name}", {"arm": arm.name}),
                 loss_client=arm.loss_clients[0] if losses is None else losses[arm.name],
+                replayed=None,
             )
             for arm in experiment.arms
         }

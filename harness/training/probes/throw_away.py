@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 from harness.cards import Experiment
 from harness.cards.registration import LossClient
 from harness.checks.executed import execution_problems
-from harness.checks.sent import SentArm
+from harness.checks.sent import SentArm, SentStep
 from harness.checks.throw_away import PromptLengths, RoundTrip, ThrowAwayEvidence, ThrowAwaySteps
 from harness.records import Row, StepRecord
 from harness.tasks.task import Item, Task
 from harness.training.evaluate import evaluate
 from harness.training.loop import ArmContext, ArmState, let_go, open_arm, run_step
+from harness.training.prints import sampler_print
 from harness.training.probes.arms import throw_away_arms
 from harness.training.probes.restoration import LONGEST
 from harness.training.probes.resumed import resumed_arm
-from harness.training.probes.sent import sent_evaluation, sent_step
-from harness.training.probes.witness import Witness
 from harness.training.prompts import AnyPrompter
+from harness.training.sent import sent_evaluation
 from harness.training.together import together
 
 if TYPE_CHECKING:
@@ -45,33 +45,28 @@ async def collect(
         experiment.registration.feasibility.timed_steps,
         experiment.registration.evaluation,
     )
-    arms, sent, states, witness = [], [], {}, Witness(service)
-    with throw_away_arms(witness.client(), prompter, experiment, task, losses) as contexts:
+    arms, sent, states = [], [], {}
+    with throw_away_arms(service, prompter, experiment, task, losses) as contexts:
         for context in contexts.values():
             states[context.arm.name] = state = await open_arm(context)
-            created, records, steps = witness.take().created, [], []
-            for _ in range(timed):
-                records.append(await run_step(context, state))
-                steps.append(await sent_step(witness.take(), records[-1], prompter, task.train))
+            records = [await run_step(context, state) for _ in range(timed)]
             arms.append(steps_evidence(context, state, records))
             sent.append(
                 SentArm(
                     arm=context.arm.name,
                     by_turns=prompter.by_turns,
-                    created=created,
-                    steps=steps,
-                    unregistered=execution_problems(
-                        experiment, context.arm, records, len(task.train)
-                    ),
+                    steps=[SentStep.of(record["sent"]) for record in records],
+                    unregistered=execution_problems(experiment, context.arm, records, task.train),
                 )
             )
         _, sampler = state.snapshots.sampler(timed)
         items = task.test[:ITEMS]
         started = time.perf_counter()
         rows = await evaluate(sampler, prompter, spec, items, _ignore)
-        seconds, evaluated = time.perf_counter() - started, witness.take()
+        seconds, evaluated = time.perf_counter() - started, state.witness.take()
         # of all arms the one that needs most snapshots
         stalest = max(contexts.values(), key=lambda context: context.arm.lag)
+        printed = await sampler_print(sampler, prompter.text(task.train[0])) is not None
         text = prompter.text(task.train[0])[:LONGEST]
         resumed = await resumed_arm(stalest, states[stalest.arm.name], text)
         await together(let_go(c.service, c.entry, states[name]) for name, c in contexts.items())
@@ -84,6 +79,7 @@ async def collect(
         lengths={"train": lengths(prompter, drawn), "test": lengths(prompter, task.test)},
         evaluated=len(items),
         evaluation_seconds=seconds,
+        printed=printed,
         sent=sent,
         sent_evaluation=await sent_evaluation(evaluated, rows, items, prompter, spec),
         resumed=resumed,

@@ -1,23 +1,31 @@
-"""What was sent, against what came back: datums, prompts and rewards."""
+"""An account of what was sent: settings, and where datums, prompts and rewards fit nothing."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from harness.cards.registration import EvaluationSpec
-from harness.checks.sent import SentEvaluation, SentStep
+from harness.checks.sent import (
+    Carried,
+    SentEvaluation,
+    SentStep,
+    Settings,
+    asked_digest,
+    digest,
+    rows_digest,
+)
 from harness.records import GroupRecord, Row, StepRecord
 from harness.tasks.task import Item
-from harness.training.probes.witness import Response, Seen
 from harness.training.prompts import AnyPrompter
 from harness.training.streams import stream_seed
 from harness.training.together import together
+from harness.training.witness import Response, Seen
 
 if TYPE_CHECKING:
     import tinker
@@ -36,43 +44,60 @@ class Turn:
     stop: str
 
 
+class Replay(NamedTuple):
+    """The prompts that an environment showed, what it paid, and what it wants replies to end at."""
+
+    prompts: list[list[int]]
+    reward: float
+    stop: str
+
+
 async def sent_step(
-    seen: Seen, record: StepRecord, prompter: AnyPrompter, train: Sequence[Item]
+    seen: Seen,
+    record: StepRecord,
+    prompter: AnyPrompter,
+    train: Sequence[Item],
+    *,
+    probed: bool = False,
+    replayed: int | None = None,
 ) -> SentStep:
-    """One step's requests, and where they do not fit its responses and its record."""
+    """One step's requests, and where they do not fit its responses and its record.
+
+    Where a gradient is `probed`, requests of other seeds than the record's are the probe's. So many
+    rollouts, evenly spread, are `replayed` for their prompts and rewards, by default all.
+    """
     by_seed = seen.by_seed()
     episodes = [
-        (f"train item {group['prompt']}, rollout {g}", train[group["prompt"]], turns_of(group, g))
+        (f"train item {group['prompt']}, rollout {g}", group["prompt"], turns_of(group, g), reward)
         for group in record["groups"]
-        for g in range(len(group["rewards_G"]))
+        for g, reward in enumerate(group["rewards_G"])
     ]
-    paid = [reward for group in record["groups"] for reward in group["rewards_G"]]
+    own = {float(turn.seed) for _, _, turns, _ in episodes for turn in turns}
+    others = [asked for asked in seen.samples if probed and asked["seed"] not in own]
+    every = 1 if replayed is None else max(1, len(episodes) // replayed)
+    # another place in each step, so that none is left out for ever
+    looked_at = episodes[record["step"] % every :: every]
     max_tokens = prompter.training.max_tokens
     again = await replays(
-        [(item, turns) for _, item, turns in episodes],
+        [(train[prompt], turns) for _, prompt, turns, _ in looked_at],
         lambda item: prompter.stock(item, max_tokens),
     )
+    beside = list(zip(looked_at, again, strict=True))
+    carried, faults = datum_faults(record, seen.datums, by_seed)
+    faults += prompt_faults(
+        [(train[at].id, turns, r.prompts) for (_, at, turns, _), r in beside], by_seed
+    )
+    faults += reward_faults([(where, paid, r.reward) for (where, _, _, paid), r in beside])
     return SentStep(
-        samples=seen.samples,
+        created=seen.created,
+        samples=in_order(asked for asked in seen.samples if asked not in others),
+        probed=in_order(others),
         losses=seen.losses,
         optimizer=seen.optimizer,
-        faults=[
-            *datum_faults(record, seen.datums, by_seed),
-            *prompt_faults(
-                [
-                    (item.id, turns, prompts)
-                    for (_, item, turns), (prompts, _) in zip(episodes, again, strict=True)
-                ],
-                by_seed,
-            ),
-            *reward_faults(
-                [
-                    (where, reward, pay)
-                    for (where, *_), reward, (_, pay) in zip(episodes, paid, again, strict=True)
-                ]
-            ),
-        ],
-        replies=sum(len(turns) for *_, turns in episodes),
+        datums_sha256=digest(carried),
+        questions_sha256=asked_digest([train[group["prompt"]] for group in record["groups"]]),
+        faults=[*faults, *stop_faults(seen, again)],
+        replies=sum(len(turns) for _, _, turns, _ in episodes),
         updates=int(not all(group.get("dropped", False) for group in record["groups"])),
     )
 
@@ -84,7 +109,7 @@ async def sent_evaluation(
     prompter: AnyPrompter,
     spec: EvaluationSpec,
 ) -> SentEvaluation:
-    """The requests of a slice of the evaluation, and where they do not fit its rows.
+    """The requests of an evaluation, and where they do not fit its rows.
 
     A reply is graded again from the stored response of its row whenever rows are read, so only its
     prompt is looked at; an episode is paid again from its turns.
@@ -92,29 +117,41 @@ async def sent_evaluation(
     by_seed, by_id = seen.by_seed(), {item.id: item for item in items}
     turns_R = [evaluated_turns(row, by_seed) for row in rows]
     again = await replays(
-        [(by_id[row["item_id"]], turns) for row, turns in zip(rows, turns_R, strict=True)],
+        [
+            (by_id[row["item_id"]], turns if prompter.by_turns else [])
+            for row, turns in zip(rows, turns_R, strict=True)
+        ],
         lambda item: prompter.stock(item, spec.max_tokens),
     )
     of_draws = [
         (f"item {row['item_id']}, draw {row['draw']}", row["scores"]["reward"], reward)
-        for row, (_, reward) in zip(rows, again, strict=True)
+        for row, (_, reward, _) in zip(rows, again, strict=True)
         if "draw" in row
     ]
     return SentEvaluation(
         by_turns=prompter.by_turns,
-        samples=seen.samples,
+        samplers=seen.samplers,
+        rows_sha256=rows_digest(rows),
+        samples=in_order(seen.samples),
         faults=[
             *prompt_faults(
                 [
                     (row["item_id"], turns, prompts)
-                    for row, turns, (prompts, _) in zip(rows, turns_R, again, strict=True)
+                    for row, turns, (prompts, *_) in zip(rows, turns_R, again, strict=True)
                 ],
                 by_seed,
             ),
             *reward_faults(of_draws),
+            *stop_faults(seen, again),
+            *reply_faults(rows, turns_R, prompter),
         ],
         replies=sum(int(row["scores"]["turns"]) if "draw" in row else 1 for row in rows),
     )
+
+
+def in_order(samples: Iterable[Settings]) -> list[Settings]:
+    """Requests by their seed: those that are under way at once come in any order."""
+    return sorted(samples, key=lambda asked: float(asked.get("seed") or 0.0))
 
 
 def turns_of(group: GroupRecord, g: int) -> list[Turn]:
@@ -148,8 +185,10 @@ def evaluated_turns(row: Row, by_seed: BySeed) -> list[Turn]:
     ]
 
 
-def datum_faults(record: StepRecord, data_D: Sequence[tinker.Datum], by_seed: BySeed) -> list[str]:
-    """Datums that do not carry their rollout: one each, in order, aligned with the targets.
+def datum_faults(
+    record: StepRecord, data_D: Sequence[tinker.Datum], by_seed: BySeed
+) -> tuple[list[Carried], list[str]]:
+    """What datums carry, and those that do not carry their rollout: one each, in order, aligned.
 
     Rollouts of dropped groups have none. Action tokens are those that the sampler returned after
     what stands before them, in any turn. They carry its log-probs and the rollout's advantage,
@@ -162,11 +201,14 @@ def datum_faults(record: StepRecord, data_D: Sequence[tinker.Datum], by_seed: By
         for g in range(len(group["rewards_G"]))
     ]
     if len(data_D) != len(rollouts):
-        return [f"sent {len(data_D)} datums for {len(rollouts)} rollouts; send one each, once"]
-    faults = []
+        wrong = f"sent {len(data_D)} datums for {len(rollouts)} rollouts; send one each, once"
+        return [], [wrong]
+    carried, faults = list[Carried](), list[str]()
     for datum, (group, g) in zip(data_D, rollouts, strict=True):
-        what = datum_fault(datum, group, g, by_seed)
-        if what is not None:
+        what = carried_by(datum, group, g, by_seed)
+        if isinstance(what, Carried):
+            carried.append(what)
+        else:
             faults.append(
                 f"sent a datum of train item {group['prompt']}, rollout {g}, whose {what} are not "
                 "what was sampled and estimated; keep them aligned with the targets"
@@ -178,7 +220,7 @@ def datum_faults(record: StepRecord, data_D: Sequence[tinker.Datum], by_seed: By
         faults.append(
             f"sent {again} datums of sequences that were sampled less often; use every sample once"
         )
-    return faults
+    return carried, faults
 
 
 def whole(datum: tinker.Datum) -> list[int]:
@@ -187,8 +229,8 @@ def whole(datum: tinker.Datum) -> list[int]:
     return [*datum.model_input.to_ints(), *(int(token) for token in last)]
 
 
-def datum_fault(datum: tinker.Datum, group: GroupRecord, g: int, by_seed: BySeed) -> str | None:
-    """What of a datum is not its rollout's, None if all is."""
+def carried_by(datum: tinker.Datum, group: GroupRecord, g: int, by_seed: BySeed) -> Carried | str:
+    """What a datum carries where its rollout acted, or what of it is not its rollout's."""
     targets = [int(token) for token in datum.loss_fn_inputs["target_tokens"].tolist()]
     full = whole(datum)
     if full[1:] != targets:
@@ -214,10 +256,18 @@ def datum_fault(datum: tinker.Datum, group: GroupRecord, g: int, by_seed: BySeed
         "logprobs": logprobs,
         "advantages": np.where(acted, np.float32(group["advantages_G"][g]), np.float32(0.0)),
     }
-    for key, row in expected.items():
-        if key in datum.loss_fn_inputs and datum.loss_fn_inputs[key].tolist() != row.tolist():
+    rows = {k: datum.loss_fn_inputs[k] for k in expected if k in datum.loss_fn_inputs}
+    for key, row in rows.items():
+        if row.tolist() != expected[key].tolist():
             return key
-    return None
+    acting = {
+        key: np.asarray(row.tolist(), np.float32)[acted].tolist() for key, row in rows.items()
+    }
+    return Carried(
+        [token for token, acts in zip(targets, acted, strict=True) if acts],
+        acting.get("logprobs", []),
+        acting.get("advantages", []),
+    )
 
 
 def prompt_faults(
@@ -251,18 +301,52 @@ def reward_faults(episodes: Sequence[tuple[str, float, float]]) -> list[str]:
     ]
 
 
+def stop_faults(seen: Seen, again: Sequence[Replay]) -> list[str]:
+    """Requests that end replies at something else than the stock environments want."""
+    wanted, asked = {replay.stop for replay in again}, [each.get("stop") for each in seen.samples]
+    other = [stop for stop in asked if stop not in wanted]
+    if not other:
+        return []
+    return [
+        f"sampled with stop {other[0]} in {len(other)} of {len(asked)} requests, the stock "
+        f"environment wants {' or '.join(sorted(wanted))}; end replies there"
+    ]
+
+
+def reply_faults(
+    rows: Sequence[Row], turns_R: Sequence[Sequence[Turn]], prompter: AnyPrompter
+) -> list[str]:
+    """Evaluated rows whose response or length is not what came back for their item."""
+    decode = prompter.renderer.tokenizer.decode
+    wrong = []
+    for row, turns in zip(rows, turns_R, strict=True):
+        tokens = [token for turn in turns for token in turn.tokens]
+        if "draw" in row:
+            same = row["n_tokens"] == len(tokens)
+        else:
+            same = row["response"] == str(decode(tokens, skip_special_tokens=True))
+        if not same:
+            wrong.append(row["item_id"])
+    if not wrong:
+        return []
+    return [
+        f"stored {len(wrong)} of {len(rows)} rows of other replies than came back ({wrong[0]}, "
+        "...); keep each reply with its item"
+    ]
+
+
 async def replays(
     episodes: Sequence[tuple[Item, Sequence[Turn]]], env: Callable[[Item], Env]
-) -> list[tuple[list[list[int]], float]]:
-    """The prompts that fresh environments show to these turns, and what they pay for them."""
-    return await together(replayed(env(item), turns) for item, turns in episodes)
+) -> list[Replay]:
+    """What fresh environments make of these turns."""
+    return await together(replay(env(item), turns) for item, turns in episodes)
 
 
-async def replayed(env: Env, turns: Sequence[Turn]) -> tuple[list[list[int]], float]:
+async def replay(env: Env, turns: Sequence[Turn]) -> Replay:
     """One episode again; a prompt more than there are turns is of an episode that was cut short."""
     first = await env.initial_observation()
     if not isinstance(first, tuple):
-        return [], first.reward
+        return Replay([], first.reward, "")
     prompts, reward = [first[0].to_ints()], 0.0
     for turn in turns:
         # what the cookbook's rollouts tell an environment of a reply
@@ -271,4 +355,4 @@ async def replayed(env: Env, turns: Sequence[Turn]) -> tuple[list[list[int]], fl
         if result.episode_done:
             break
         prompts.append(result.next_observation.to_ints())
-    return prompts, reward
+    return Replay(prompts, reward, str(first[1]))

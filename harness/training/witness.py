@@ -6,7 +6,7 @@ work undisturbed, and calls that nothing is said of here pass through unseen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -35,6 +35,7 @@ class Seen:
     """What was asked for since it was last taken, and what came back."""
 
     created: list[Settings] = field(default_factory=list)
+    samplers: list[Settings] = field(default_factory=list)
     samples: list[Settings] = field(default_factory=list)
     responses: list[Response] = field(default_factory=list)
     losses: list[Settings] = field(default_factory=list)
@@ -50,11 +51,17 @@ class Seen:
 
 
 class Witness:
-    """Stands before a service client. `seen` is what was noted since `take`."""
+    """Stands before a service client. `seen` is what was noted since `take`.
 
-    def __init__(self, service: tinker.ServiceClient) -> None:
+    `versions` says of states and samplers, by path, how many updates are behind them: of what an
+    earlier process saved it has to be told.
+    """
+
+    def __init__(
+        self, service: tinker.ServiceClient, versions: Mapping[str, int] | None = None
+    ) -> None:
         self._service = service
-        self._versions: dict[str, int] = {}
+        self._versions = dict(versions or {})
         self.seen = Seen()
 
     def client(self) -> tinker.ServiceClient:
@@ -75,12 +82,22 @@ class Witness:
         """Note with what a training client is created."""
         self.seen.created.append(as_settings({"base_model": base_model, **settings}))
         client = await self._service.create_lora_training_client_async(base_model, **settings)
-        return cast("tinker.TrainingClient", _Trainer(client, self, self._versions))
+        return self._trainer(client, 0)
+
+    async def create_training_client_from_state_with_optimizer_async(
+        self, path: str
+    ) -> tinker.TrainingClient:
+        """A client that goes on behind the updates that its path is known for, else behind -1."""
+        service = self._service
+        client = await service.create_training_client_from_state_with_optimizer_async(path)
+        return self._trainer(client, self._versions.get(path, -1))
 
     async def create_sampling_client_async(
         self, model_path: str | None = None, base_model: str | None = None
     ) -> tinker.SamplingClient:
-        """Remember which version a sampler's path was saved as."""
+        """Note what a sampler is created on, and know which version its path was saved as."""
+        asked = {"model_path": model_path, "base_model": base_model}
+        self.seen.samplers.append(as_settings(asked))
         client = await self._service.create_sampling_client_async(model_path, base_model)
         return self.sampler(client, None if model_path is None else self._versions.get(model_path))
 
@@ -88,13 +105,20 @@ class Witness:
         """A sampler of weights after `version` updates, with a witness before it."""
         return cast("tinker.SamplingClient", _Sampler(client, self, version))
 
+    def _trainer(self, client: tinker.TrainingClient, updates: int) -> tinker.TrainingClient:
+        return cast("tinker.TrainingClient", _Trainer(client, self, self._versions, updates))
+
 
 class _Trainer:
     def __init__(
-        self, client: tinker.TrainingClient, witness: Witness, versions: dict[str, int]
+        self,
+        client: tinker.TrainingClient,
+        witness: Witness,
+        versions: dict[str, int],
+        updates: int,
     ) -> None:
         self._client, self._witness, self._versions = client, witness, versions
-        self._updates = 0
+        self._updates = updates
 
     def __getattr__(self, name: str) -> Any:  # the SDK's attributes, whatever their type
         return getattr(self._client, name)
