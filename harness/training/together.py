@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar, cast
 
+from harness.errors import HarnessError
+
 T = TypeVar("T")
 U = TypeVar("U")
 
 GRACE_SECONDS = 0.5
-"""After a failure others have this time to end by themselves."""
+"""After a failure of the service other requests have this time to fail by themselves."""
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -18,6 +20,8 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         return list(await asyncio.gather(*tasks))
+    except HarnessError:
+        raise
     except Exception:
         # what fails at the same moment would, cancelled, be reported by the SDK's loop in full
         await asyncio.wait(tasks, timeout=GRACE_SECONDS)
