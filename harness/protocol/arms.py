@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +19,10 @@ from harness.checks.staleness_report import ramp_lines
 from harness.errors import RunError
 from harness.methods.beff import PilotNoise, executed_noise
 from harness.protocol.budget import Clock, read_clock, refuse_overspending, wall_seconds
-from harness.protocol.progress import progress_folder, write_progress
+from harness.protocol.progress import LiveLine
 from harness.protocol.scores import item_scores
 from harness.protocol.services import Service
-from harness.protocol.stages import ArmSummary, Progress
+from harness.protocol.stages import ArmSummary
 from harness.records import Checkpoint, Row, StepFigures, StepRecord
 from harness.store import Entry, RunStore, produce_all
 from harness.tasks.task import Task
@@ -338,33 +337,6 @@ class ArmKeeper:
         entries = [self.entry(arm) for arm in self.experiment.arms]
         entries += [self.evaluation_entry(arm) for arm in (*self.experiment.arms, None)]
         refuse_overspending(self.experiment.card.budget, entries)
-
-
-class LiveLine:
-    """Keeps one arm's line up to date."""
-
-    def __init__(
-        self, runs_dir: Path, experiment: Experiment, arm: str, stage: str, steps: int
-    ) -> None:
-        self._folder = progress_folder(runs_dir, experiment.id, experiment.scale.name)
-        self._arm, self._stage, self._steps = arm, stage, steps
-        self._started = time.monotonic()
-
-    def step(self, record: StepRecord) -> None:
-        """A training step is done."""
-        seconds, metrics = sum(record["seconds"].values()), record["metrics"]
-        left = (self._steps - record["step"] - 1) * seconds
-        self._write(record["step"] + 1, metrics["reward"], metrics["tokens"] / seconds, left)
-
-    def items(self, rows: Sequence[Row]) -> None:
-        """These items are evaluated."""
-        spent, done = time.monotonic() - self._started, len(rows)
-        tokens = sum(row["n_tokens"] for row in rows)
-        self._write(done, None, tokens / spent, spent / done * (self._steps - done))
-
-    def _write(self, step: int, reward: float | None, rate: float, left: float) -> None:
-        line = Progress(self._arm, self._stage, step, self._steps, reward, rate, left)
-        write_progress(self._folder, line)
 
 
 async def _save_sampler(client: tinker.TrainingClient, text: Sequence[int]) -> dict[str, object]:

@@ -1,14 +1,44 @@
 """Where the arms are, left in a file a arm, so that any process can show a live line."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 import orjson
 
+from harness.cards import Experiment
 from harness.protocol.stages import Progress
+from harness.records import Row, StepRecord
 from harness.store.files import make_folder, write_atomic
+
+
+class LiveLine:
+    """Keeps one arm's line up to date."""
+
+    def __init__(
+        self, runs_dir: Path, experiment: Experiment, arm: str, stage: str, steps: int
+    ) -> None:
+        self._folder = progress_folder(runs_dir, experiment.id, experiment.scale.name)
+        self._arm, self._stage, self._steps = arm, stage, steps
+        self._started = time.monotonic()
+
+    def step(self, record: StepRecord) -> None:
+        """A training step is done."""
+        seconds, metrics = sum(record["seconds"].values()), record["metrics"]
+        left = (self._steps - record["step"] - 1) * seconds
+        self._write(record["step"] + 1, metrics["reward"], metrics["tokens"] / seconds, left)
+
+    def items(self, rows: Sequence[Row]) -> None:
+        """These items are evaluated."""
+        spent, done = time.monotonic() - self._started, len(rows)
+        tokens = sum(row["n_tokens"] for row in rows)
+        self._write(done, None, tokens / spent, spent / done * (self._steps - done))
+
+    def _write(self, step: int, reward: float | None, rate: float, left: float) -> None:
+        line = Progress(self._arm, self._stage, step, self._steps, reward, rate, left)
+        write_progress(self._folder, line)
 
 
 def progress_folder(runs_dir: Path, experiment: str, scale: str) -> Path:

@@ -15,8 +15,9 @@ from harness.cards.registration import Tuning
 from harness.checks.sent import evaluation_problems, record_problems
 from harness.errors import BudgetExceeded, RunError
 from harness.methods.tuning import best_rate, edge_rates
-from harness.protocol.arms import EVALUATION_VERSION, TRAINING_VERSION, LiveLine
+from harness.protocol.arms import EVALUATION_VERSION, TRAINING_VERSION
 from harness.protocol.budget import Clock, read_clock, wall_seconds
+from harness.protocol.progress import LiveLine
 from harness.protocol.scores import item_scores
 from harness.protocol.services import Service
 from harness.records import Row, StepRecord
