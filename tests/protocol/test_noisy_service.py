@@ -52,7 +52,7 @@ def test_an_honest_run_is_let_through(noisy, fast, lag):
 
     notes = taken(noisy.keeper(experiment=with_lag(fast, lag)))
 
-    assert notes.count("so prints tell weights apart from 0.02") == 2
+    assert notes.count("so prints tell weights apart from 0.0") == 2
 
 
 def test_weights_that_noise_hides_are_told_of(noisy, small):

@@ -90,7 +90,8 @@ class ScriptedService:
 
     `reply` makes the texts of a request; by default each is right, wrong or without a box, by the
     hash of what was asked and of the weights. `sequence` makes the sequence of a text. Log-probs of
-    a text are off by up to `noise`, of a sampler and of a learner, another time each time.
+    a text and of samples are off by up to `noise`, of a sampler and of a learner, otherwise each
+    time.
     """
 
     def __init__(self, prompter: ProblemPrompter, task: Task) -> None:
@@ -283,9 +284,15 @@ class ScriptedSampler:
         service.most_under_way = max(service.most_under_way, service.under_way)
         await asyncio.sleep(0)
         service.under_way -= 1
-        return tinker.SampleResponse(
-            sequences=[service.sequence(t) for t in service.reply(request)]
-        )
+        sequences = [service.sequence(text) for text in service.reply(request)]
+        if scale := service.noise[0]:
+            sequences = [
+                dataclasses.replace(
+                    each, logprobs_np=np.minimum(service.noisy(each.logprobs_np, scale), 0)
+                )
+                for each in sequences
+            ]
+        return tinker.SampleResponse(sequences=sequences)
 
 
 @dataclass

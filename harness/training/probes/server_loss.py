@@ -87,13 +87,15 @@ async def collect(
     (before,), (again,) = await forward(valued, [watched]), await forward(valued, [watched])
     apart = floor([(before.tolist(), again.tolist())])
     wanted, times = wanted_move(apart)
+    noise = apart / math.sqrt(times)
+    low, high = max(WANTED_MOVE / 4, 0.75 * min(wanted, CLEAR * noise)), 1.25 * wanted
     probes = probe_batches(watched, longer, before)
     step_size = FIRST_STEP_SIZE
     one = before * 0.0
     for _ in range(ATTEMPTS):
         one = await move(await client(), watched, probes["one"], step_size, times)
         largest = float(np.abs(one).max())
-        if not math.isfinite(largest) or wanted / 4 <= largest <= max(WANTED_MOVE * 4, wanted):
+        if not math.isfinite(largest) or low <= largest <= max(WANTED_MOVE * 4, high):
             break
         step_size *= min(1e3, wanted / largest) if largest > 0.0 else 1e3
     others = [name for name in probes if name != "one"]
@@ -111,7 +113,7 @@ async def collect(
             **{name: row.tolist() for name, row in zip(others, moves, strict=True)},
         },
         step_size=step_size,
-        noise=apart / math.sqrt(times),
+        noise=noise,
         clients=[
             await client_probe(await client(), arm, which, short, seed, step_size, times)
             for arm in compared_arms(experiment)
