@@ -58,9 +58,10 @@ class StepRecord(TypedDict):
     """One optimizer step of one arm.
 
     `version` counts the updates behind the weights that were updated, `sampled_version` those
-    behind the weights that sampled. `seconds` has the phases sample, train and snapshot. Where
-    arms lag, `prints` say which weights sampled; `loss_client` says who computed the loss if it
-    was not the service. `sent` is the account of what was asked of the service meanwhile, a
+    behind the weights that sampled. `seconds` has the phases sample, train and snapshot. `prints`
+    say which weights sampled where arms lag; in the first step of every arm they say how far apart
+    the service reads the same weights. `loss_client` says who computed the loss if it was not the
+    service. `sent` is the account of what was asked of the service meanwhile, a
     `harness.checks.sent.SentStep` as plain values.
     """
 

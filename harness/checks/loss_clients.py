@@ -12,14 +12,14 @@ import numpy as np
 from harness.cards import Arm, Experiment
 from harness.cards.registration import LossClient
 from harness.checks.evidence import Evidence, Measured
+from harness.checks.loss_moves import smallest_move
 from harness.checks.loss_values import LossValue, value_lines
+from harness.checks.prints import bound
 from harness.errors import ServiceError
 
 CLIENTS: tuple[LossClient, ...] = ("service", "custom")
 MOVE_TOLERANCE = 0.02
 """Of the largest move: a step is linear in the gradient to about this."""
-
-SMALLEST_MOVE = 1e-4
 
 
 class ClientProbe(Evidence):
@@ -57,7 +57,7 @@ def compared_arms(experiment: Experiment) -> list[Arm]:
 
 
 def client_lines(
-    experiment: Experiment, probes: Sequence[ClientProbe]
+    experiment: Experiment, probes: Sequence[ClientProbe], noise: float = 0.0
 ) -> tuple[list[str], list[str]]:
     """(problems, notes) on the clients of each loss that both could compute."""
     problems: list[str] = []
@@ -76,7 +76,7 @@ def client_lines(
             (problems if listed else notes).extend(f"{client} client: {w}" for w in wrong[client])
             notes += [f"{client} client: {line}" for line in refused[client]]
         if not any(refused.values()) and not any(wrong.values()):
-            differing, agreeing = _agreement(loss, probes)
+            differing, agreeing = _agreement(loss, probes, noise)
             problems += differing
             notes += agreeing
         for arm in arms:
@@ -146,22 +146,26 @@ def norm_lines(probe: NormProbe | None) -> list[str]:
     return problems
 
 
-def _agreement(loss: str, probes: Sequence[ClientProbe]) -> tuple[list[str], list[str]]:
+def _agreement(
+    loss: str, probes: Sequence[ClientProbe], noise: float
+) -> tuple[list[str], list[str]]:
     service, custom = _probe(probes, loss, "service"), _probe(probes, loss, "custom")
     assert service is not None
     assert custom is not None
     moves = np.asarray(service.move_T), np.asarray(custom.move_T)
     largest = float(np.abs(moves[0]).max()) if moves[0].size else 0.0
-    if moves[0].shape != moves[1].shape or not largest >= SMALLEST_MOVE:
+    smallest = smallest_move(noise)
+    if moves[0].shape != moves[1].shape or not largest >= smallest:
         return [
-            f"loss {loss}: a step moves log-probs by {largest:.3g}, at least {SMALLEST_MOVE:g} "
+            f"loss {loss}: a step moves log-probs by {largest:.3g}, at least {smallest:.3g} "
             "needed to compare gradients; probe with a larger step"
         ], []
     apart = float(np.abs(moves[0] - moves[1]).max())
-    if not apart <= MOVE_TOLERANCE * largest:
+    allowed = bound(noise, MOVE_TOLERANCE * largest)
+    if not apart <= allowed:
         return [
             f"loss {loss}: a step on the service's gradient and one on this client's move "
-            f"log-probs {apart:.3g} apart, bound {MOVE_TOLERANCE:.0%} of {largest:.3g}; "
+            f"log-probs {apart:.3g} apart, bound {allowed / largest:.0%} of {largest:.3g}; "
             "they are not the same loss"
         ], []
     a, b = service.value.reported, custom.value.reported

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 RATIO_TOLERANCE = 0.05
 # float32 log-probs repeat to about 1e-6, so smaller moves can't carry 5 per cent
 SMALLEST_MOVE = 1e-4
+NOISE_CLEARANCE = 25.0
+"""Times the noise of one log-prob: of the 32 of a move most of it averages out."""
+
 SMALLEST_COSINE = 0.99
 
 # how far each probe moves, relative to one datum, under a sum over tokens and datums
@@ -33,17 +36,18 @@ KNOWN = {
 
 
 def move_lines(
-    moves_T: Mapping[str, Sequence[float]], ratios: Mapping[str, float]
+    moves_T: Mapping[str, Sequence[float]], ratios: Mapping[str, float], noise: float = 0.0
 ) -> tuple[list[str], list[str]]:
     """Lines on how log-probs move: (failures, what can't be verified)."""
     missing = [name for name in ("one", *EXPECTED) if not moves_T.get(name)]
     if missing:
         return [], [f"aggregation: no move measured for {', '.join(missing)}; probe them"]
     move = largest(moves_T["one"])
-    if not move >= SMALLEST_MOVE:
+    smallest = smallest_move(noise)
+    if not move >= smallest:
         return [], [
-            f"aggregation: one step moves log-probs by {move:.3g}, below {SMALLEST_MOVE:g}, too "
-            "little to measure; probe with a larger step"
+            f"aggregation: one step moves log-probs by {move:.3g}, below {smallest:.3g}, too "
+            "little to measure; probe with a larger step, or use a service that repeats itself"
         ]
     unlike = {name: _cosine(moves_T[name], moves_T["one"]) for name in EXPECTED}
     name, cosine = min(unlike.items(), key=lambda item: -2.0 if math.isnan(item[1]) else item[1])
@@ -61,6 +65,11 @@ def move_lines(
         if not abs(ratios[name] - expected) <= RATIO_TOLERANCE * expected
     ]
     return failures, []
+
+
+def smallest_move(noise: float) -> float:
+    """The smallest move that can be compared with another; NaN where the noise is not known."""
+    return float(np.max([SMALLEST_MOVE, NOISE_CLEARANCE * noise]))
 
 
 def move_ratios(moves_T: Mapping[str, Sequence[float]]) -> dict[str, float]:

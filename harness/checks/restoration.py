@@ -4,16 +4,13 @@ LoRA's B starts at zero, so fresh clients agree whatever their A is. The step ma
 """
 
 import numpy as np
+from pydantic import Field
 
 from harness.cards import Experiment
 from harness.cards.card import RestorationArm
 from harness.checks.evidence import Evidence, Measured
 from harness.checks.finding import Finding
-
-# the embedded engine repeats itself bit for bit; other services may batch differently
-REMOTE_BOUND = 1e-5
-# a step must move log-probs this much further than the bound, or it can't tell two A apart
-CLEARANCE = 10.0
+from harness.checks.prints import CLEARANCE, floor, service_bound
 
 
 class ClientState(Evidence):
@@ -21,7 +18,8 @@ class ClientState(Evidence):
 
     `sent` is what was sent at creation and with the step, in the card's own keys. Log-probs are
     over all target tokens of the fixed batch (T). `reported_rank` is None if the service does not
-    report it.
+    report it. `again` has further readings before the step, of this client and of others that were
+    created for the same arm: whatever differs there is the service's floor.
     """
 
     arm: str
@@ -29,6 +27,7 @@ class ClientState(Evidence):
     reported_rank: int | None
     before_T: list[Measured]
     after_T: list[Measured]
+    again: list[list[Measured]] = Field(default_factory=list)
 
 
 class RestorationEvidence(Evidence):
@@ -43,9 +42,11 @@ def check(evidence: RestorationEvidence, experiment: Experiment) -> Finding:
     if preflight is None or not preflight.applicable:
         note = "the card requires no equal starts; nothing was compared"
         return Finding("restoration", notes=(note,))
-    bound = 0.0 if experiment.scale.service == "embedded" else REMOTE_BOUND
+    clients = [client for group in evidence.groups for client in group]
+    apart = floor((client.before_T, row) for client in clients for row in client.again)
+    bound = service_bound(experiment, apart)
     problems: list[str] = []
-    metrics: dict[str, float] = {}
+    metrics: dict[str, float] = {"floor": apart}
     if len(evidence.groups) != len(preflight.groups):
         problems.append(
             f"{len(evidence.groups)} groups of arms were probed, the card has "
@@ -63,6 +64,10 @@ def check(evidence: RestorationEvidence, experiment: Experiment) -> Finding:
         for clients in evidence.groups
         if clients
     ]
+    if apart > 0.0:
+        notes.append(
+            f"the service reads the same weights {apart:.3g} nats apart; bound {bound:.3g}"
+        )
     notes.append("the service's state beyond log-probs and configuration stays unverified")
     return Finding("restoration", tuple(problems), tuple(notes), metrics)
 
@@ -108,13 +113,14 @@ def equality_problems(clients: list[ClientState], bound: float) -> list[str]:
         difference = found[f"difference_{when}"]
         if not difference <= bound:
             problems.append(
-                f"log-probs differ by {difference:.3g} {when} an identical step, bound {bound:g}; "
-                f"{advice}"
+                f"log-probs differ by {difference:.3g} {when} an identical step, "
+                f"bound {bound:.3g}; {advice}"
             )
     if not found["smallest_move"] > CLEARANCE * bound:
         problems.append(
             f"the throw-away step moved log-probs by {found['smallest_move']:.3g}, must be above "
-            f"{CLEARANCE * bound:g}, so it shows nothing about A; check that optim_step is applied"
+            f"{CLEARANCE * bound:.3g}, so it shows nothing about A; check that optim_step is "
+            "applied, or use a service that repeats itself"
         )
     return problems
 

@@ -1,10 +1,10 @@
 """An arm that is interrupted goes on as if nothing had happened: weights, moments, samplers."""
 
-import numpy as np
+from pydantic import Field
 
 from harness.cards import Experiment
 from harness.checks.evidence import Evidence, Measured
-from harness.checks.restoration import CLEARANCE, REMOTE_BOUND
+from harness.checks.prints import CLEARANCE, distance, floor, service_bound
 
 Row = list[Measured]
 
@@ -14,7 +14,8 @@ class ResumedArm(Evidence):
 
     Each row has log-probs of fixed texts (T), of the live arm and of the resumed one: by the
     learner, by the learner after one identical step, which shows the optimizer's moments, and by
-    the sampler of the next step (`samplers`, empty without lag). Versions count updates.
+    the sampler of the next step (`samplers`, empty without lag). `repeated` has two readings each
+    of one client, which differ by the service's floor. Versions count updates.
     """
 
     arm: str
@@ -23,11 +24,12 @@ class ResumedArm(Evidence):
     learner: tuple[Row, Row]
     stepped: tuple[Row, Row]
     samplers: list[Row]
+    repeated: list[tuple[Row, Row]] = Field(default_factory=list)
 
 
 def resumed_problems(evidence: ResumedArm, experiment: Experiment) -> list[str]:
     """Where the resumed arm is not the live one."""
-    bound = 0.0 if experiment.scale.service == "embedded" else REMOTE_BOUND
+    bound = service_bound(experiment, floor(evidence.repeated))
     where = f"arm {evidence.arm}: resumed after {evidence.version} updates"
     if evidence.resumed_version != evidence.version:
         return [f"{where}, it goes on at {evidence.resumed_version}; count every step once"]
@@ -42,13 +44,14 @@ def resumed_problems(evidence: ResumedArm, experiment: Experiment) -> list[str]:
     for live, resumed, what, advice in rows:
         if not live or len(live) != len(resumed):
             return [f"{where}, {what} are {len(resumed)} for {len(live)}; probe the same texts"]
-        difference = float(np.abs(np.subtract(live, resumed)).max())
+        difference = distance(live, resumed)
         if not difference <= bound:
-            return [f"{where}, {what} differ by {difference:.3g}, bound {bound:g}; {advice}"]
-    move = float(np.abs(np.subtract(evidence.stepped[0], evidence.learner[0])).max())
+            return [f"{where}, {what} differ by {difference:.3g}, bound {bound:.3g}; {advice}"]
+    move = distance(evidence.stepped[0], evidence.learner[0])
     if not move > CLEARANCE * bound:
         return [
-            f"{where}, a step moved log-probs by {move:.3g}, must be above {CLEARANCE * bound:g}, "
-            "so it shows nothing of the moments; check that optim_step is applied"
+            f"{where}, a step moved log-probs by {move:.3g}, must be above "
+            f"{CLEARANCE * bound:.3g}, so it shows nothing of the moments; check that optim_step "
+            "is applied, or use a service that repeats itself"
         ]
     return []

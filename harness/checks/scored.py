@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from harness.cards import Registration
 from harness.cards.registration import EvaluationSpec
 from harness.checks.episodes import episode_fault
-from harness.checks.lag import SAME
-from harness.records import EpisodeRow, ItemRow, Row
+from harness.checks.prints import arm_bound, distance
+from harness.records import EpisodeRow, ItemRow, Row, StepRecord
 from harness.tasks.grading import boxed_number, final_number, is_exact
 from harness.tasks.gsm8k import Problem
 from harness.tasks.sec_search import Query
@@ -84,12 +82,16 @@ def draw_fault(row: EpisodeRow, item: Query, registration: Registration) -> str 
 
 
 def policy_problems(
-    policy: str, trained: Mapping[str, object], scored: Mapping[str, object]
+    policy: str,
+    trained: Mapping[str, object],
+    scored: Mapping[str, object],
+    first: StepRecord | None = None,
 ) -> list[str]:
     """Whether the weights that were evaluated are those that training ended with.
 
     Both are told by their log-probs of one fixed text (T), under `print` in what was noted of the
-    arm and of its evaluation. There is none in results of before these were noted, nor of services
+    arm and of its evaluation; `first` is the arm's first step, which says how far apart the service
+    reads the same weights. There is none in results of before these were noted, nor of services
     that return no log-probs of a prompt, which `capability` refuses.
     """
     learner, sampler = trained.get("print"), scored.get("print")
@@ -99,10 +101,10 @@ def policy_problems(
             "with --retrain, on a service that returns the log-probs of a prompt"
         ]
     if len(learner) == len(sampler):
-        difference = float(np.abs(np.subtract(learner, sampler)).max())
-        if difference <= SAME:
+        difference, bound = distance(learner, sampler), arm_bound(first)
+        if difference <= bound:
             return []
-        found = f"differ by {difference:.3g} from the trained ones', bound {SAME:g}"
+        found = f"differ by {difference:.3g} from the trained ones', bound {bound:.3g}"
     else:
         found = f"are {len(sampler)}, {len(learner)} of the trained weights"
     return [

@@ -27,6 +27,7 @@ class LossEvidence(Evidence):
     """Loss values, and the move of one datum's log-probs (T) after one step of each probe.
 
     `moves_T` has `one` and the probes of `loss_moves.EXPECTED`. `step_size` is learning rate / eps.
+    `noise` is how far apart the service reads the same weights, as far as it is left in the moves.
     `clients` compares who computes the loss, where an arm leaves a choice; `norms` are there if the
     registration measures gradients.
     """
@@ -34,6 +35,7 @@ class LossEvidence(Evidence):
     values: list[LossValue]
     moves_T: dict[str, list[Measured]]
     step_size: float
+    noise: Measured = 0.0
     clients: list[ClientProbe] = Field(default_factory=list)
     norms: NormProbe | None = None
 
@@ -46,9 +48,9 @@ def check(evidence: LossEvidence, experiment: Experiment) -> Finding:
     valued = [value.loss for value in evidence.values]
     losses = [x for x in losses_of(experiment) if x in valued or x not in refused]
     value_failures, value_unknown = value_lines(evidence.values, losses)
-    move_failures, move_unknown = move_lines(evidence.moves_T, ratios)
+    move_failures, move_unknown = move_lines(evidence.moves_T, ratios, evidence.noise)
     settled = settle(experiment, "server_loss", "unverifiable", [*value_unknown, *move_unknown])
-    client_problems, client_notes = client_lines(experiment, evidence.clients)
+    client_problems, client_notes = client_lines(experiment, evidence.clients, evidence.noise)
     failures = [*value_failures, *move_failures, *client_problems]
     if experiment.registration.gradient_probe is not None:
         failures += norm_lines(evidence.norms)
@@ -60,6 +62,8 @@ def check(evidence: LossEvidence, experiment: Experiment) -> Finding:
     metrics = {f"move_ratio.{name}": ratio for name, ratio in ratios.items()}
     metrics["largest_move"] = largest(evidence.moves_T.get("one", []))
     metrics["step_size"] = evidence.step_size
+    if evidence.noise:
+        metrics["noise"] = evidence.noise
     for value in evidence.values:
         if value.reported is not None:
             metrics[f"{value.loss}.reported"] = value.reported

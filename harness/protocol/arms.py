@@ -13,6 +13,7 @@ from harness.cards.registration import LossClient
 from harness.checks.executed import execution_problems
 from harness.checks.lag import lag_problems
 from harness.checks.pilot import Pilot
+from harness.checks.prints import untold
 from harness.checks.scored import policy_problems, row_problems
 from harness.checks.sent import record_problems, scored_problems
 from harness.checks.staleness_report import ramp_lines
@@ -131,8 +132,13 @@ class ArmKeeper:
         return tuple(notes)
 
     def training_notes(self, arms: Sequence[Arm]) -> tuple[str, ...]:
-        """What trained arms logged a step, reward and gradient norm, summed up."""
-        return tuple(training_note(arm.name, _records(self.entry(arm), arm.steps)) for arm in arms)
+        """What trained arms logged a step, and which of their weights could not be told apart."""
+        notes = []
+        for arm in arms:
+            records = _records(self.entry(arm), arm.steps)
+            last = self.entry(arm).summary().get("print")
+            notes += [training_note(arm.name, records), *untold(arm.name, records, last)]
+        return tuple(notes)
 
     def summary(self, arm: Arm, *, called_for: bool = True) -> ArmSummary:
         """What an arm did, counted from its stored steps; one not called for plans none."""
@@ -177,7 +183,8 @@ class ArmKeeper:
         scored, trained = entry.summary(), self.entry(arm).summary() if arm else None
         problems += scored_problems(name, rows, scored, self.experiment, trained)
         if trained is not None:
-            problems += policy_problems(name, trained, scored)
+            first = self.entry(arm).read_step(0) if arm else None
+            problems += policy_problems(name, trained, scored, first)
         if problems:
             raise RunError("\n".join(problems))
         self._rows[entry.key] = rows

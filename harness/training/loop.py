@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.cards import Arm, Experiment, Registration
 from harness.cards.registration import LossClient
-from harness.checks.lag import SAME
+from harness.checks.prints import bound, distance, floor, initial_pairs
 from harness.errors import DataError, RunError, ServiceError
 from harness.records import Checkpoint, Prints, StepRecord
 from harness.store import Entry
@@ -297,11 +297,22 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
 async def printed(
     context: ArmContext, state: ArmState, sampler: tinker.SamplingClient
 ) -> Prints | None:
-    """What tells the weights of sampler and learner apart, where arms lag."""
-    if not context.lagged:
+    """What tells the weights of sampler and learner apart, where arms lag.
+
+    Without lag of the first step only: what differs there, differs under the same weights.
+
+    Raises:
+        RunError: an arm lags, and the sampler does not return the log-probs of a prompt.
+    """
+    if not context.lagged and state.version:
         return None
-    where, text = f"arm {context.arm.name}: step {state.version}", context.prompter.text
-    return await take_prints(where, sampler, state.client, text(context.train[0]))
+    prints = await take_prints(sampler, state.client, context.prompter.text(context.train[0]))
+    if prints is None and context.lagged:
+        raise RunError(
+            f"arm {context.arm.name}: step {state.version}: the sampler does not return the "
+            "log-probs of a prompt that are needed to know its weights; use a service that does"
+        )
+    return prints
 
 
 def estimated(
@@ -416,19 +427,23 @@ async def refuse_other_weights(
 ) -> None:
     """Hold a restored client against the print of the weights that were saved.
 
+    The restored weights are read twice, so that what the service makes of them by itself is known.
+
     Raises:
         RunError: they differ; what was trained from here on would be another run.
     """
     saved = checkpoint.get("print")
     if saved is None:
         return
-    restored = await learner_print(client, context.prompter.text(context.train[0]))
-    difference = max(abs(a - b) for a, b in zip(saved, restored, strict=True))
-    if not difference <= SAME:
+    text = context.prompter.text(context.train[0])
+    restored, again = await learner_print(client, text), await learner_print(client, text)
+    pairs = [(restored, again), *initial_pairs(context.entry.read_step(0))]
+    difference, allowed = distance(saved, restored), bound(floor(pairs))
+    if not difference <= allowed:
         raise RunError(
             f"arm {context.arm.name}: log-probs of the weights restored after "
             f"{checkpoint['version']} updates differ by {difference:.3g} from the saved ones', "
-            f"bound {SAME:g}; run again with --retrain"
+            f"bound {allowed:.3g}; run again with --retrain"
         )
 
 

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.errors import RunError
 from harness.records import Prints
 from harness.training.fixed_text import forward
 from harness.training.service import says_no
@@ -23,25 +22,18 @@ LENGTH = 32
 
 
 async def take_prints(
-    where: str,
     sampler: tinker.SamplingClient,
     client: tinker.TrainingClient,
     tokens: Sequence[int],
-) -> Prints:
+) -> Prints | None:
     """The log-probs of the text's tokens but the first, by the sampler and by the learner.
 
-    Raises:
-        RunError: the sampler does not return the log-probs of a prompt.
+    None if the sampler does not return the log-probs of a prompt.
     """
     sampled_T, learned_T = await asyncio.gather(
         sampler_print(sampler, tokens), learner_print(client, tokens)
     )
-    if sampled_T is None:
-        raise RunError(
-            f"{where}: the sampler does not return the {len(learned_T)} log-probs of a prompt that "
-            "are needed to know its weights; use a service that does"
-        )
-    return Prints(sampler_T=sampled_T, learner_T=learned_T)
+    return None if sampled_T is None else Prints(sampler_T=sampled_T, learner_T=learned_T)
 
 
 async def learner_print(client: tinker.TrainingClient, tokens: Sequence[int]) -> list[float]:

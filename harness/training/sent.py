@@ -236,7 +236,9 @@ def carried_by(datum: tinker.Datum, group: GroupRecord, g: int, by_seed: BySeed)
     if full[1:] != targets:
         return "targets"
     logprobs, acted = np.zeros(len(targets), np.float32), np.zeros(len(targets), bool)
+    recorded, at = np.asarray(group["logprobs_G_T"][g], np.float32).tolist(), 0
     for turn in turns_of(group, g):
+        own, at = recorded[at : at + len(turn.tokens)], at + len(turn.tokens)
         found = [
             (len(response.prompt), response.logprobs)
             for response in by_seed.get(turn.seed, ())
@@ -245,12 +247,15 @@ def carried_by(datum: tinker.Datum, group: GroupRecord, g: int, by_seed: BySeed)
         ]
         if not found:
             return "action tokens"
-        start, sampled = found[-1]
+        # samples of the same tokens may differ in their log-probs
+        start, sampled = next(
+            (each for each in found if np.asarray(each[1], np.float32).tolist() == own), found[-1]
+        )
         logprobs[start - 1 : start - 1 + len(sampled)] = sampled
         acted[start - 1 : start - 1 + len(sampled)] = True
     if [t for t, acts in zip(targets, acted, strict=True) if acts] != group["tokens_G_T"][g]:
         return "action tokens"
-    if np.asarray(group["logprobs_G_T"][g], np.float32).tolist() != logprobs[acted].tolist():
+    if recorded != logprobs[acted].tolist():
         return "recorded log-probs"
     expected = {
         "logprobs": logprobs,

@@ -79,6 +79,15 @@ def test_gradients_that_move_otherwise_are_not_one_loss(either):
     assert "they are not the same loss" in problems[0]
 
 
+def test_moves_are_one_within_what_the_service_repeats(either):
+    """The same difference is noise on one service and another gradient on an exact one."""
+    near = [SOUND[0], probe("custom", move=[x + 4e-4 for x in MOVE])]
+
+    assert "they are not the same loss" in client_lines(either, near)[0][0]
+    assert client_lines(either, near, noise=2e-4)[0] == []
+    assert "needed to compare gradients" in client_lines(either, near, noise=0.1)[0][0]
+
+
 def test_moves_too_small_to_compare_prove_nothing(either):
     """A comparison that could not fail is none."""
     still = [probe(client, move=[0.0] * 4) for client in ("service", "custom")]

@@ -1,7 +1,7 @@
 import pytest
 
 from harness.checks import baseline_correctness, capability, feasibility, pins, restoration
-from harness.checks.restoration import CLEARANCE, REMOTE_BOUND
+from harness.checks.prints import CLEARANCE, SAME
 
 
 def test_pins_names_five_files_and_the_count(experiment, sound):
@@ -106,7 +106,7 @@ def test_restoration_is_exact_on_the_embedded_engine(experiment, sound):
 def test_restoration_allows_rounding_elsewhere(full, sound):
     """A remote service may batch differently, up to the bound."""
     rates = {"learning_rate": full.arms[0].learning_rate}
-    evidence = _move_second(sound, REMOTE_BOUND / 2)
+    evidence = _move_second(sound, SAME / 2)
     evidence = evidence.model_copy(
         update={
             "groups": [
@@ -119,12 +119,12 @@ def test_restoration_allows_rounding_elsewhere(full, sound):
     )
 
     assert restoration.check(evidence, full).ok
-    assert not restoration.check(_move_second(sound, REMOTE_BOUND * 2), full).ok
+    assert not restoration.check(_move_second(sound, SAME * 2), full).ok
 
 
 def test_a_step_too_small_to_tell_two_a_apart_blocks(full, sound):
     """The throw-away step must move log-probs well beyond the bound it is judged by."""
-    small = _move_second(sound, 0.0, moved=REMOTE_BOUND * CLEARANCE / 2)
+    small = _move_second(sound, 0.0, moved=SAME * CLEARANCE / 2)
 
     assert "shows nothing about A" in restoration.check(small, full).message
 

@@ -44,6 +44,17 @@ def test_five_per_cent_is_the_tolerance(experiment, sound):
 
 
 @pytest.mark.parametrize(
+    ("noise", "ok"), [(0.0, True), (1e-4, True), (1.0, False), (np.nan, False)]
+)
+def test_moves_within_the_noise_prove_nothing(experiment, sound, noise, ok):
+    """What a service can't repeat can't be compared to five per cent."""
+    finding = check(_spoiled(sound, noise=noise), experiment)
+
+    assert finding.ok is ok
+    assert ok or "too little to measure" in finding.message
+
+
+@pytest.mark.parametrize(
     ("factor", "likeness"),
     [(1 / 5, "the mean over tokens"), (1 / 2, "the mean over datums"), (-1, "the negated loss")],
 )

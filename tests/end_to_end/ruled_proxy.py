@@ -11,6 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
+import numpy as np
+from google.protobuf.message import DecodeError
+from tinker.proto import tinker_public_pb2 as pb
 
 
 @dataclass(frozen=True)
@@ -136,3 +139,38 @@ def never_done(path: str, first: int, seconds: float = 0.05) -> Rule:
         return Answer(408, {"queue_state": "active"})
 
     return rule
+
+
+def noisy(sampler: float, learner: float) -> Callable[[str, str, bytes], bytes]:
+    """Log-probs that are off by up to so many nats, otherwise each time: as of bfloat16.
+
+    Those of samplers, of samples and prompts, and those of learners have a bound each.
+    """
+    generator, lock = np.random.Generator(np.random.PCG64(0)), threading.Lock()
+
+    def spoilt(values: bytes, scale: float) -> bytes:
+        exact = np.frombuffer(values, np.float32)
+        with lock:
+            spread = generator.uniform(-scale, scale, size=exact.size)
+        return np.minimum(exact + spread, 0.0).astype(np.float32).tobytes()
+
+    def change(path: str, media: str, body: bytes) -> bytes:
+        if path != "retrieve_future" or "protobuf" not in media:
+            return body
+        learned, sampled = pb.ForwardBackwardOutput(), pb.SampleResponse()
+        try:
+            learned.ParseFromString(body)
+        except DecodeError:
+            sampled.ParseFromString(body)
+            for each in sampled.sequences:
+                each.logprobs = spoilt(each.logprobs, sampler)
+            if sampled.prompt_logprobs:
+                sampled.prompt_logprobs = spoilt(sampled.prompt_logprobs, sampler)
+            return sampled.SerializeToString()
+        for record in learned.loss_fn_outputs:
+            if "logprobs" in record.fields:
+                field = record.fields["logprobs"]
+                field.data = spoilt(field.data, learner)
+        return learned.SerializeToString()
+
+    return change

@@ -1,14 +1,16 @@
 """A lag experiment from preflight to verdict: recomputed, killed, sabotaged."""
 
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import stored
-from lag_mini import ARMS, CARD, EVERY, EXPERIMENT, FRESH, ITEMS, STALE, STEPS, write
+from lag_mini import ARMS, CARD, EVERY, EXPERIMENT, FRESH, ITEMS, STALE, STEPS, lag_scale, write
 from planted import LAG_SABOTAGES
-from sessions import Session, run, start_and_stop_at
+from ruled_proxy import noisy, ruled
+from sessions import Session, run, start_and_stop_at, started_engine
 
 LOW, HIGH = 0.8, 1.2
 BUCKETS = {"1": (1, 1), "2": (2, 2), "3-5": (3, 5), "6-7": (6, 7)}
@@ -251,6 +253,27 @@ class TestPlantedMistakes:
 
         assert session.exit == 1
         assert "custom client: loss ppo" in session.verdict["sentence"]
+
+
+def test_a_service_need_not_repeat_its_log_probs(tmp_path):
+    """On one with noise the lags are still told, within the bounds of the full scale's gates."""
+    scale = lag_scale()
+    full = {"lag0_max_abs_log_ratio": {"max": 0.5}, "reported_loss_error": {"max": 0.01}}
+    for gate in scale["patch"]["registration"]["extra_gates"]:
+        gate.update(full.get(gate["metric"], {}))
+    (tmp_path / "mini.json").write_text(json.dumps(scale))
+    with (
+        started_engine(tmp_path / "engine") as engine,
+        ruled(engine.url, lambda _: None, noisy(5e-3, 1e-3)) as url,
+    ):
+        session = run(
+            tmp_path / "session", "-m", "preflight or gate", scale=tmp_path / "mini.json",
+            runs=tmp_path / "runs", experiment=EXPERIMENT,
+            environ={"TINKER_BASE_URL": url, "TINKER_API_KEY": "tml-any"},
+        )  # fmt: skip
+
+    assert session.exit == 0, session.tail
+    assert all(gate["ok"] for gate in session.verdict["gates"])
 
 
 def test_an_unchanged_rerun_trains_nothing(whole, ready, tmp_path):

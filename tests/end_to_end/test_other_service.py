@@ -9,7 +9,7 @@ import pytest
 import stored
 from google.protobuf.message import DecodeError
 from mini import CARD, mini_scale, write_scale
-from ruled_proxy import ruled
+from ruled_proxy import noisy, ruled
 from sessions import assert_one_line, run, start, started_engine
 from tinker.proto import tinker_public_pb2 as pb
 
@@ -72,6 +72,17 @@ class TestServiceOfTheUser:
             )  # fmt: skip
 
         assert session.verdict["verdict"] in ("VALIDATED", "REFUTED", "INCONCLUSIVE"), session.tail
+
+    def test_need_not_repeat_its_log_probs(self, engine, mini, tmp_path):
+        """What sampler and learner make of the same weights is measured, and is no mistake."""
+        with ruled(engine.url, lambda _: None, noisy(5e-3, 1e-3)) as url:
+            session = run(
+                tmp_path / "session", scale=mini, runs=tmp_path / "runs",
+                environ={"TINKER_BASE_URL": url, "TINKER_API_KEY": KEY},
+            )  # fmt: skip
+
+        assert session.verdict["verdict"] in ("VALIDATED", "REFUTED", "INCONCLUSIVE"), session.tail
+        assert session.output.count("so prints tell weights apart from 0.0") == 2
 
     @pytest.mark.parametrize(
         ("spoil", "said"),

@@ -89,7 +89,9 @@ class ScriptedService:
     """Doubles `tinker.ServiceClient`. `calls` has one entry a call, in the order of submission.
 
     `reply` makes the texts of a request; by default each is right, wrong or without a box, by the
-    hash of what was asked and of the weights. `sequence` makes the sequence of a text.
+    hash of what was asked and of the weights. `sequence` makes the sequence of a text. Log-probs of
+    a text and of samples are off by up to `noise`, of a sampler and of a learner, otherwise each
+    time.
     """
 
     def __init__(self, prompter: ProblemPrompter, task: Task) -> None:
@@ -104,6 +106,15 @@ class ScriptedService:
         self.sequence: Callable[[str], tinker.SampledSequence] = self.scored
         self.outputs: Callable[[list[dict[str, tinker.TensorData]]], object] = lambda rows: rows
         self.metrics: dict[str, float] = {"loss:sum": 0.5}
+        self.noise = (0.0, 0.0)
+        self._generator = np.random.Generator(np.random.PCG64(0))
+
+    def noisy(self, logprobs: np.ndarray, scale: float) -> np.ndarray:
+        """Log-probs as a service in bfloat16 may give them."""
+        if not scale:
+            return logprobs
+        spread = self._generator.uniform(-scale, scale, size=logprobs.size)
+        return np.asarray(logprobs + spread, np.float32)
 
     def named(self, name: str) -> list[tuple[object, ...]]:
         """The calls of one name."""
@@ -192,7 +203,8 @@ class ScriptedTrainer:
 
     def read(self, datum: tinker.Datum) -> np.ndarray:
         """The learner's log-probs of a datum's targets."""
-        return read_by(self.weights, datum.loss_fn_inputs["target_tokens"].to_numpy())
+        exact = read_by(self.weights, datum.loss_fn_inputs["target_tokens"].to_numpy())
+        return self.service.noisy(exact, self.service.noise[1])
 
     async def load_state_async(self, path: str) -> Later:
         """Weights as they were saved, a fresh optimizer."""
@@ -253,7 +265,8 @@ class ScriptedSampler:
 
     async def compute_logprobs_async(self, prompt: tinker.ModelInput) -> list[float | None]:
         """What these weights make of a text; its first token has no log-prob."""
-        return [None, *read_by(self.weights, np.asarray(prompt.to_ints()[1:])).tolist()]
+        exact = read_by(self.weights, np.asarray(prompt.to_ints()[1:]))
+        return [None, *self.service.noisy(exact, self.service.noise[0]).tolist()]
 
     async def sample_async(
         self,
@@ -271,9 +284,15 @@ class ScriptedSampler:
         service.most_under_way = max(service.most_under_way, service.under_way)
         await asyncio.sleep(0)
         service.under_way -= 1
-        return tinker.SampleResponse(
-            sequences=[service.sequence(t) for t in service.reply(request)]
-        )
+        sequences = [service.sequence(text) for text in service.reply(request)]
+        if scale := service.noise[0]:
+            sequences = [
+                dataclasses.replace(
+                    each, logprobs_np=np.minimum(service.noisy(each.logprobs_np, scale), 0)
+                )
+                for each in sequences
+            ]
+        return tinker.SampleResponse(sequences=sequences)
 
 
 @dataclass

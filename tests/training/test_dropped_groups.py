@@ -74,8 +74,8 @@ def test_learner_logprobs_of_dropped_groups_are_known_too(context, service):
     for group in record["groups"]:
         rows = zip(group["tokens_G_T"], group["learner_logprobs_G_T"], strict=True)
         assert all(len(tokens) == len(learner) > 0 for tokens, learner in rows)
-    # the second is of the checkpoint
-    assert service.named("forward") == [("forward", 0), ("forward", 1)]
+    # the first is of the print, the last of the checkpoint
+    assert service.named("forward") == [("forward", 0), ("forward", 0), ("forward", 1)]
 
 
 def test_figures_are_told_before_and_after_the_drop(context):
@@ -147,7 +147,7 @@ def test_without_the_setting_nothing_is_dropped_or_told(context, service):
     train(plain, 2)
 
     assert sent(service) == [8, 8]
-    assert service.named("forward") == [("forward", 2)], "of the checkpoint"
+    assert service.named("forward") == [("forward", 0), ("forward", 2)], "prints, no rollout"
     for record in stored(plain):
         assert all("dropped" not in group for group in record["groups"])
         assert not [n for n in record["metrics"] if n.startswith("kept/") or n == "updated"]

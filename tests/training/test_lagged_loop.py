@@ -92,13 +92,13 @@ def test_a_fresh_arm_beside_a_lagged_one_takes_the_same_path(context, service):
     assert len(service.named("save_sampler")) == STEPS + 1
 
 
-def test_without_any_lag_nothing_is_printed(context, service):
-    """Experiments without lag ask for no print of their steps, only of what a checkpoint keeps."""
+def test_without_any_lag_the_first_step_alone_is_printed(context, service):
+    """What the service makes of the initial weights, and then only of what a checkpoint keeps."""
     plain = context(0)
     train(plain)
 
-    assert all("prints" not in record for record in stored(plain))
-    assert service.named("forward") == [("forward", version) for version in (2, 4, 5)]
+    assert ["prints" in record for record in stored(plain)] == [True, *[False] * (STEPS - 1)]
+    assert service.named("forward") == [("forward", version) for version in (0, 2, 4, 5)]
 
 
 @pytest.mark.parametrize("stop", [1, 3, 4])
@@ -256,7 +256,7 @@ def test_a_sampler_without_prompt_logprobs_is_an_error(context, monkeypatch):
         return [None] * prompt.length
 
     monkeypatch.setattr(ScriptedSampler, "compute_logprobs_async", silent)
-    with pytest.raises(RunError, match="step 0: the sampler does not return the 32 log-probs"):
+    with pytest.raises(RunError, match="step 0: the sampler does not return the log-probs"):
         train(context())
 
 

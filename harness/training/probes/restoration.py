@@ -39,8 +39,11 @@ async def collect(
 
 
 async def _group(contexts: list[ArmContext], rows: list[list[int]]) -> list[ClientState]:
-    states = await asyncio.gather(*(open_arm(context) for context in contexts))
-    before = await asyncio.gather(*(forward(state.client, rows) for state in states))
+    # the last is a second client of the first arm: what differs between them, the service makes
+    opened = await asyncio.gather(*(open_arm(context) for context in [*contexts, contexts[0]]))
+    before = await asyncio.gather(*(forward(state.client, rows) for state in opened))
+    again = await asyncio.gather(*(forward(state.client, rows) for state in opened))
+    states = opened[:-1]
     # the same datums and the same optimizer for all, whatever each would have sent
     data = [
         loss_datum(
@@ -51,7 +54,7 @@ async def _group(contexts: list[ArmContext], rows: list[list[int]]) -> list[Clie
     adam = adam_params(contexts[0])
     after = await asyncio.gather(*(identical_step(state, data, adam, rows) for state in states))
     infos = await asyncio.gather(*(state.client.get_info_async() for state in states))
-    pairs = zip(contexts, states, strict=True)
+    pairs = zip([*contexts, contexts[0]], opened, strict=True)
     await together(let_go(context.service, context.entry, state) for context, state in pairs)
     return [
         ClientState(
@@ -60,8 +63,14 @@ async def _group(contexts: list[ArmContext], rows: list[list[int]]) -> list[Clie
             reported_rank=info.lora_rank,
             before_T=np.concatenate(old).tolist(),
             after_T=np.concatenate(new).tolist(),
+            again=[
+                np.concatenate(row).tolist()
+                for row in ([repeat, before[-1], again[-1]] if old is before[0] else [repeat])
+            ],
         )
-        for context, info, old, new in zip(contexts, infos, before, after, strict=True)
+        for context, info, old, repeat, new in zip(
+            contexts, infos, before[:-1], again[:-1], after, strict=True
+        )
     ]
 
 

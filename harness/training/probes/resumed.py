@@ -19,18 +19,31 @@ async def resumed_arm(context: ArmContext, state: ArmState, text: list[int]) -> 
     await save_checkpoint(context, state)
     again = await open_arm(context)
     both = (state, again)
-    learner = [(await forward(each.client, [text]))[0] for each in both]
+    learner = [await learner_reading(each, text) for each in both]
+    repeated = [
+        (row, await learner_reading(each, text)) for row, each in zip(learner, both, strict=True)
+    ]
     # only what lags samples from weights that the learner no longer has
     samplers = [each.snapshots.sampler(state.version)[1] for each in both if context.arm.lag]
     sampled = await asyncio.gather(*(sampler_print(each, text) for each in samplers))
-    data = [loss_datum(text, learner[0].tolist(), np.ones(len(text) - 1).tolist())]
+    sampled_again = await asyncio.gather(*(sampler_print(each, text) for each in samplers))
+    pairs = zip(sampled, sampled_again, strict=True)
+    repeated += [(a, b) for a, b in pairs if a is not None and b is not None]
+    data = [loss_datum(text, learner[0], np.ones(len(text) - 1).tolist())]
     adam = adam_params(context)
     stepped = [(await identical_step(each, data, adam, [text]))[0] for each in both]
     return ResumedArm(
         arm=context.arm.name,
         version=state.version,
         resumed_version=again.version,
-        learner=(learner[0].tolist(), learner[1].tolist()),
+        learner=(learner[0], learner[1]),
         stepped=(stepped[0].tolist(), stepped[1].tolist()),
         samplers=[row or [] for row in sampled],
+        repeated=repeated,
     )
+
+
+async def learner_reading(state: ArmState, text: list[int]) -> list[float]:
+    """The learner's log-probs of all of a text."""
+    found: list[float] = (await forward(state.client, [text]))[0].tolist()
+    return found

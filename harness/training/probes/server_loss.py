@@ -15,6 +15,7 @@ from harness.cards import Experiment
 from harness.cards.registration import LossClient
 from harness.checks.loss_clients import CLIENTS, ClientProbe, NormProbe, compared_arms
 from harness.checks.loss_values import LossValue
+from harness.checks.prints import floor
 from harness.checks.server_loss import LossEvidence, losses_of
 from harness.errors import RunError, ServiceRefused
 from harness.records import CUSTOM_LOSS
@@ -41,6 +42,13 @@ ADAM_EPS = 1e6
 WANTED_MOVE = 0.01
 """Nats: large against float32's 1e-6, small enough for a move to be linear in the gradient."""
 
+LARGEST_WANTED = 0.04
+"""Nats; further, a move is linear in the gradient to no better than the check's tolerance."""
+
+CLEAR = 50.0
+"""Times the noise of a reading that a move should be, to be measured to a few per cent."""
+
+MOST_READINGS = 64
 FIRST_STEP_SIZE = 1e-3
 ATTEMPTS = 6
 # rows of the value probe, of different lengths
@@ -76,21 +84,25 @@ async def collect(
 
     longer = (rows[0] * (2 * TARGETS))[: 2 * TARGETS + 1]
     watched = longer[: TARGETS + 1]
-    (before,) = await forward(valued, [watched])
+    (before,), (again,) = await forward(valued, [watched]), await forward(valued, [watched])
+    apart = floor([(before.tolist(), again.tolist())])
+    wanted, times = wanted_move(apart)
+    noise = apart / math.sqrt(times)
+    low, high = max(WANTED_MOVE / 4, 0.75 * min(wanted, CLEAR * noise)), 1.25 * wanted
     probes = probe_batches(watched, longer, before)
     step_size = FIRST_STEP_SIZE
     one = before * 0.0
     for _ in range(ATTEMPTS):
-        one = await move(await client(), watched, probes["one"], step_size)
+        one = await move(await client(), watched, probes["one"], step_size, times)
         largest = float(np.abs(one).max())
-        if not math.isfinite(largest) or WANTED_MOVE / 4 <= largest <= WANTED_MOVE * 4:
+        if not math.isfinite(largest) or low <= largest <= max(WANTED_MOVE * 4, high):
             break
-        step_size *= min(1e3, WANTED_MOVE / largest) if largest > 0.0 else 1e3
+        step_size *= min(1e3, wanted / largest) if largest > 0.0 else 1e3
     others = [name for name in probes if name != "one"]
     clients = await asyncio.gather(*(client() for _ in others))
     moves = await asyncio.gather(
         *(
-            move(fresh, watched, probes[name], step_size)
+            move(fresh, watched, probes[name], step_size, times)
             for fresh, name in zip(clients, others, strict=True)
         )
     )
@@ -101,8 +113,9 @@ async def collect(
             **{name: row.tolist() for name, row in zip(others, moves, strict=True)},
         },
         step_size=step_size,
+        noise=noise,
         clients=[
-            await client_probe(await client(), arm, which, short, seed, step_size)
+            await client_probe(await client(), arm, which, short, seed, step_size, times)
             for arm in compared_arms(experiment)
             for which in CLIENTS
         ],
@@ -160,11 +173,12 @@ async def client_probe(
     rows: Sequence[Sequence[int]],
     seed: int,
     step_size: float,
+    times: int,
 ) -> ClientProbe:
     """The arm's loss by the service or by this client, and one step along its gradient."""
 
     data, value = await loss_batch(client, arm, rows, seed)
-    before = np.concatenate([np.asarray(row) for row in value.logprobs_D_T])
+    before = await mean_reading(client, rows, times)
     try:
         done = await (await update(client, [data], arm, which, small_step(step_size))).answer()
     except Exception as error:
@@ -172,7 +186,7 @@ async def client_probe(
             raise
         line = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return ClientProbe(client=which, value=value, move_T=[], refused=line)
-    after = np.concatenate(await forward(client, rows))
+    after = await mean_reading(client, rows, times)
     reported = done.metrics.get(CUSTOM_LOSS, done.forward.metrics.get("loss:sum"))
     return ClientProbe(
         client=which,
@@ -273,15 +287,32 @@ async def move(
     watched: Sequence[int],
     batch: list[tinker.Datum],
     step_size: float,
+    times: int,
 ) -> NDArray[np.float64]:
     """How one step on a batch moves the log-probs of `watched` (T)."""
-    (before,) = await forward(client, [watched])
+    before = await mean_reading(client, [watched], times)
     sent = await client.forward_backward_async(batch, "importance_sampling")
     optimizer = await client.optim_step_async(small_step(step_size))
     await sent.result_async()
     await optimizer.result_async()
-    (after,) = await forward(client, [watched])
-    return after - before
+    return await mean_reading(client, [watched], times) - before
+
+
+async def mean_reading(
+    client: tinker.TrainingClient, rows: Sequence[Sequence[int]], times: int
+) -> NDArray[np.float64]:
+    """The mean of so many readings of these rows, one row after another (T)."""
+    readings = await asyncio.gather(*(forward(client, rows) for _ in range(times)))
+    mean: NDArray[np.float64] = np.mean([np.concatenate(each) for each in readings], axis=0)
+    return mean
+
+
+def wanted_move(apart: float) -> tuple[float, int]:
+    """The move that a step should make, and of how many readings, which are so far apart."""
+    if not math.isfinite(apart):
+        return WANTED_MOVE, 1
+    wanted = min(max(WANTED_MOVE, CLEAR * apart), LARGEST_WANTED)
+    return wanted, min(MOST_READINGS, max(1, math.ceil((CLEAR * apart / wanted) ** 2)))
 
 
 def small_step(step_size: float) -> tinker.AdamParams:

@@ -88,6 +88,32 @@ class RatioTurned(OtherClient):
         return await self._client.forward_backward_async(turned, loss, config)
 
 
+class Noisy(OtherClient):
+    """Reads the same weights up to 0.001 nats off, otherwise each time."""
+
+    def __init__(self, client) -> None:
+        super().__init__(client)
+        self._generator = np.random.Generator(np.random.PCG64(id(client) % 97))
+
+    async def forward_async(self, data, loss):
+        """The true log-probs and some noise."""
+        future = await self._client.forward_async(data, loss)
+        generator = self._generator
+
+        class Spoilt:
+            async def result_async(self):
+                result = await future.result_async()
+                rows = [np.asarray(each["logprobs"].tolist()) for each in result.loss_fn_outputs]
+                rows = [row + generator.uniform(-1e-3, 1e-3, size=row.size) for row in rows]
+                return SimpleNamespace(loss_fn_outputs=[{"logprobs": row} for row in rows])
+
+        return Spoilt()
+
+
+class NoisyMeans(Noisy, DatumMeans):
+    """Divides by the number of datums, and is read with noise."""
+
+
 class NoMetrics(OtherClient):
     """Reports no loss."""
 
@@ -158,6 +184,30 @@ def test_the_engine_sums_its_losses(live, experiment):
         assert finding.metrics[f"move_ratio.{name}"] == pytest.approx(expected, rel=0.01)
 
 
+def test_a_service_that_does_not_repeat_itself_is_read_more_often(live, experiment):
+    """Its moves are larger and averaged, so that they still tell a sum from a mean."""
+    from harness.training.probes import server_loss as probe
+
+    evidence = live.collect(probe, OtherService(live.service, Noisy))
+    finding = server_loss.check(server_loss.LossEvidence.of(evidence.plain()), experiment)
+
+    assert finding.ok, finding.message
+    assert 0.0 < finding.metrics["noise"] < 1e-3
+    assert finding.metrics["largest_move"] > 25 * finding.metrics["noise"]
+
+
+@pytest.mark.parametrize(
+    ("apart", "move", "times"),
+    [(0.0, 0.01, 1), (1e-4, 0.01, 1), (8e-4, 0.04, 1), (1.6e-3, 0.04, 4), (1.0, 0.04, 64)],
+)
+def test_readings_that_differ_ask_for_more_of_them(apart, move, times):
+    """An exact service is read once; nothing is read without end."""
+    from harness.training.probes.server_loss import wanted_move
+
+    assert wanted_move(apart) == (pytest.approx(move), times)
+    assert wanted_move(math.nan) == (0.01, 1)
+
+
 @pytest.mark.parametrize(
     ("client", "outcome", "words"),
     [
@@ -166,6 +216,7 @@ def test_the_engine_sums_its_losses(live, experiment):
         (RatioTurned, "fails", "the ratio the wrong way round"),
         (NoMetrics, "unverifiable", "reports no loss:sum"),
         (NoSteps, "unverifiable", "too little to measure"),
+        (NoisyMeans, "fails", "this fits mean over the datums of a batch"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -38,6 +38,21 @@ def test_a_sound_loop_sends_what_is_registered(problems, lag):
     assert problems(small_experiment(lag)) == []
 
 
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_service_with_noise_is_let_through(problems, lag, monkeypatch):
+    """Neither equal samples of other log-probs nor an arm that resumes are taken for a mistake."""
+    created = ScriptedService.__init__
+
+    def noisy(self, *arguments):
+        created(self, *arguments)
+        self.noise = (5e-3, 1e-3)
+
+    monkeypatch.setattr(ScriptedService, "__init__", noisy)
+    # so small a move shows nothing on such a service, which is said, and nothing else
+    for line in problems(small_experiment(lag)):
+        assert "so it shows nothing of the moments" in line
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_in_the_loop_is_named(problems, small, monkeypatch, name):
     """The first steps give it away before anything is trained."""
