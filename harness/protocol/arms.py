@@ -33,7 +33,7 @@ from harness.training.step_metrics import gap_note, training_note
 if TYPE_CHECKING:
     import tinker
 
-    from harness.training.loop import ArmContext, ArmState
+    from harness.training.context import ArmContext, ArmState
 
 TRAINING_VERSION = 1
 """Part of every arm's content key: raised when the same settings would train differently."""
@@ -252,7 +252,7 @@ class ArmKeeper:
 
     def _finish(self, arm: Arm) -> None:
         """Train an arm to its end and keep its final sampler. The entry's lock is held."""
-        from harness.training.loop import let_go
+        from harness.training.checkpoints import let_go
 
         self._advance(arm, arm.steps)
         entry, state = self.entry(arm), self._states.pop(arm.name)
@@ -312,7 +312,7 @@ class ArmKeeper:
         entry.finish({"accuracy": sum(scores.values()) / len(scores), **noted})
 
     def _context(self, arm: Arm, after_step: Callable[[StepRecord], None]) -> ArmContext:
-        from harness.training.loop import arm_context
+        from harness.training.context import arm_context
 
         task = self.task()
         return arm_context(

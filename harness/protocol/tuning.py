@@ -29,7 +29,7 @@ from harness.training.streams import data_order
 if TYPE_CHECKING:
     import tinker
 
-    from harness.training.loop import ArmContext
+    from harness.training.context import ArmContext
 
 TIMED_ITEMS = 32
 
@@ -177,7 +177,8 @@ class Tuner:
         Raises:
             RunError: what was sent for it is not what is registered.
         """
-        from harness.training.loop import let_go, train_until
+        from harness.training.checkpoints import let_go
+        from harness.training.loop import train_until
         from harness.training.sent import sent_evaluation
 
         clock, name = Clock(entry), f"{arm.name} at {rate:.3g}"
@@ -227,7 +228,8 @@ class Tuner:
         return seconds
 
     def _measure(self) -> float:
-        from harness.training.loop import let_go, open_arm, run_step
+        from harness.training.checkpoints import let_go, open_arm
+        from harness.training.loop import run_step
         from harness.training.probes.arms import throw_away_arms
 
         client, prompter = self.service.client(), self.service.prompter(self.task)
@@ -258,7 +260,7 @@ class Tuner:
     def _context(
         self, entry: Entry, trial: Arm, after_step: Callable[[StepRecord], None]
     ) -> ArmContext:
-        from harness.training.loop import arm_context
+        from harness.training.context import arm_context
 
         client, prompter = self.service.client(), self.service.prompter(self.task)
         context = arm_context(

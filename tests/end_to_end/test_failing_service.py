@@ -18,7 +18,8 @@ from harness.protocol.data import experiment_task
 from harness.protocol.services import Service
 from harness.store import RunStore
 from harness.training import embedded_service
-from harness.training.loop import arm_context, train_until
+from harness.training.context import arm_context
+from harness.training.loop import train_until
 
 KEY = "tml-a-key-that-nobody-may-see"
 CARD, ARM = "tailrl_lag4_accuracy_gsm8k_08b", "tailrl_lag4_seed0"

@@ -8,7 +8,7 @@ from harness.errors import BudgetExceeded, RunError, StoreError
 from harness.protocol import arms
 from harness.protocol.budget import read_clock
 from harness.protocol.progress import read_progress
-from harness.training import loop
+from harness.training import checkpoints
 
 
 def trained_steps(scripted):
@@ -185,7 +185,7 @@ def test_an_arm_taken_further_by_another_worker_is_not_continued_from_old_weight
     async def kept(_service, _paths):
         """Nothing is deleted."""
 
-    monkeypatch.setattr(loop, "delete_saved", kept)
+    monkeypatch.setattr(checkpoints, "delete_saved", kept)
     first, second = fakes.keeper(), fakes.keeper()
     first.pilot()
     second.train()

@@ -22,8 +22,8 @@ from harness.cards import Experiment, load_experiment
 from harness.records import StepRecord
 from harness.store import RunStore
 from harness.tasks.gsm8k import Problem, Task
+from harness.training.context import ArmContext
 from harness.training.estimators import estimator
-from harness.training.loop import ArmContext
 from harness.training.streams import data_order
 from harness.training.word_problems import ProblemPrompter
 

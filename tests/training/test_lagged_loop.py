@@ -11,7 +11,8 @@ from tinker.types import RequestErrorCategory
 from harness.cards.registration import GradientProbe
 from harness.checks.lag import executed_lags
 from harness.errors import BudgetExceeded, DataError, RunError, ServiceError
-from harness.training.loop import let_go, train_until
+from harness.training.checkpoints import let_go
+from harness.training.loop import train_until
 from harness.training.snapshots import Snapshots
 
 CLIP = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}

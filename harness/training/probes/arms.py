@@ -14,7 +14,7 @@ from harness.cards import Experiment
 from harness.cards.registration import LossClient
 from harness.store import RunStore
 from harness.tasks.task import Task
-from harness.training.loop import ArmContext, arm_context
+from harness.training.context import ArmContext, arm_context
 from harness.training.prompts import AnyPrompter
 
 if TYPE_CHECKING:

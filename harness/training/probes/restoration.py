@@ -10,8 +10,10 @@ import numpy as np
 from harness.cards import Experiment
 from harness.checks.restoration import ClientState, RestorationEvidence
 from harness.tasks.task import Task
+from harness.training.checkpoints import let_go, open_arm
+from harness.training.context import ArmContext, ArmState
 from harness.training.fixed_text import forward
-from harness.training.loop import ArmContext, ArmState, adam_params, let_go, open_arm
+from harness.training.loop import adam_params
 from harness.training.probes.arms import loss_datum, throw_away_arms
 from harness.training.prompts import AnyPrompter
 from harness.training.together import together

@@ -7,8 +7,10 @@ import asyncio
 import numpy as np
 
 from harness.checks.resumed import ResumedArm
+from harness.training.checkpoints import open_arm, save_checkpoint
+from harness.training.context import ArmContext, ArmState
 from harness.training.fixed_text import forward
-from harness.training.loop import ArmContext, ArmState, adam_params, open_arm, save_checkpoint
+from harness.training.loop import adam_params
 from harness.training.prints import sampler_print
 from harness.training.probes.arms import loss_datum
 from harness.training.probes.restoration import identical_step

@@ -13,8 +13,10 @@ from harness.checks.sent import SentArm, SentStep
 from harness.checks.throw_away import PromptLengths, RoundTrip, ThrowAwayEvidence, ThrowAwaySteps
 from harness.records import Row, StepRecord
 from harness.tasks.task import Item, Task
+from harness.training.checkpoints import let_go, open_arm
+from harness.training.context import ArmContext, ArmState
 from harness.training.evaluate import evaluate
-from harness.training.loop import ArmContext, ArmState, let_go, open_arm, run_step
+from harness.training.loop import run_step
 from harness.training.prints import sampler_print
 from harness.training.probes.arms import throw_away_arms
 from harness.training.probes.restoration import LONGEST

@@ -1,0 +1,132 @@
+"""What one arm's training needs, and where it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.cards import Arm, Experiment, Registration
+from harness.cards.registration import LossClient
+from harness.records import StepRecord
+from harness.store import Entry
+from harness.tasks.task import Item, Task
+from harness.training.estimators import Estimator, estimator
+from harness.training.prompts import AnyPrompter
+from harness.training.snapshots import Snapshots
+from harness.training.streams import arm_order
+from harness.training.witness import Witness
+
+if TYPE_CHECKING:
+    import tinker
+
+
+REPLAYED = 8
+"""Few enough to cost a percent of a step, and every rollout has its turn."""
+
+
+@dataclass(frozen=True)
+class ArmContext:
+    """All that one arm's training needs.
+
+    `order` is the fixed order of the train split; `before_step` is asked before each step and
+    raises to stop the run there, with the state kept.
+    """
+
+    arm: Arm
+    registration: Registration
+    base_model: str
+    lora_rank: int
+    train: Sequence[Item]
+    order: Sequence[int]
+    service: tinker.ServiceClient
+    prompter: AnyPrompter
+    estimator: Estimator
+    entry: Entry
+    before_step: Callable[[], None]
+    after_step: Callable[[StepRecord], None]
+    loss_client: LossClient = "service"
+    replayed: int | None = REPLAYED
+    """Rollouts of each step whose prompts and rewards are asked for again; None for all."""
+
+    @property
+    def lagged(self) -> bool:
+        """Whether any arm of the experiment samples from older weights."""
+        return any(arm.lag for arm in self.registration.arms)
+
+
+@dataclass
+class ArmState:
+    """A training client after `version` updates, and the witness before it."""
+
+    client: tinker.TrainingClient
+    snapshots: Snapshots
+    version: int
+    model: str
+    witness: Witness
+    probe: tinker.TrainingClient | None = None
+    """The second client, on which gradients are measured."""
+    saving: asyncio.Task[None] | None = None
+    """The newest snapshot, on its way."""
+
+    def save_snapshot(self) -> None:
+        """Begin to save this version's snapshot, behind whatever the client has been sent."""
+        self.saving = asyncio.create_task(self.snapshots.save(self.client, self.version))
+        # whoever waits gets its error; where a step breaks first nobody does
+        self.saving.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def saved(self) -> None:
+        """Wait until the newest snapshot is there."""
+        if self.saving is not None:
+            await self.saving
+
+
+def _never_stop() -> None:
+    """No cap of its own."""
+
+
+def _ignore(record: StepRecord) -> None:
+    """No live line."""
+
+
+def arm_context(
+    experiment: Experiment,
+    arm: Arm,
+    task: Task,
+    service: tinker.ServiceClient,
+    prompter: AnyPrompter,
+    entry: Entry,
+    *,
+    before_step: Callable[[], None] = _never_stop,
+    after_step: Callable[[StepRecord], None] = _ignore,
+    loss_client: LossClient = "service",
+    replayed: int | None = REPLAYED,
+) -> ArmContext:
+    """The context of an arm, the same for its training and for the steps that are thrown away.
+
+    What preflights see of an arm is what the run does only if both are made here.
+    """
+    spec = experiment.registration.training
+    return ArmContext(
+        arm=arm,
+        registration=experiment.registration,
+        base_model=experiment.card.base_model,
+        lora_rank=experiment.card.lora_rank,
+        train=task.train,
+        order=arm_order(
+            spec.data_order_seed,
+            len(task.train),
+            arm.groups_per_batch,
+            arm.prompts,
+            reuse=spec.reuse_prompts,
+        ),
+        service=service,
+        prompter=prompter,
+        estimator=estimator(arm, [item.question for item in task.train]),
+        entry=entry,
+        before_step=before_step,
+        after_step=after_step,
+        loss_client=loss_client,
+        replayed=replayed,
+    )
