@@ -18,7 +18,6 @@ from harness.checks.scored import policy_problems, row_problems
 from harness.checks.sent import record_problems, scored_problems
 from harness.checks.staleness_report import ramp_lines
 from harness.errors import RunError
-from harness.methods.beff import PilotNoise, executed_noise
 from harness.protocol.budget import Clock, read_clock, refuse_overspending, wall_seconds
 from harness.protocol.progress import LiveLine
 from harness.protocol.scores import item_scores
@@ -28,7 +27,7 @@ from harness.records import Checkpoint, Row, StepFigures, StepRecord
 from harness.store import Entry, RunStore, produce_all
 from harness.tasks.task import Task
 from harness.training.identity import arm_parts, base_parts, evaluation_parts
-from harness.training.step_metrics import gap_note, training_note
+from harness.training.step_metrics import beff_note, gap_note, training_note
 
 if TYPE_CHECKING:
     import tinker
@@ -45,6 +44,19 @@ EVALUATION_VERSION = 1
 """Part of every evaluation's content key: raised when the same response would grade differently."""
 
 
+@dataclass(frozen=True)
+class TrainedArm:
+    """What is kept of a trained arm when its records were read and checked: no tokens.
+
+    `stale` are steps that sampled from other weights than registered.
+    """
+
+    figures: list[StepFigures]
+    rollouts: int
+    notes: list[str]
+    stale: list[str]
+
+
 @dataclass
 class ArmKeeper:
     """The arms of one experiment: entries in the store, live clients in this process."""
@@ -58,7 +70,7 @@ class ArmKeeper:
     retrain: bool
     loss_client: Callable[[Arm], LossClient]
     _pilot: Pilot | None = None
-    _figures: dict[str, list[StepFigures]] = field(default_factory=dict)
+    _trained: dict[str, TrainedArm] = field(default_factory=dict)
     _rows: dict[str, list[Row]] = field(default_factory=dict)
     _states: dict[str, ArmState] = field(default_factory=dict)
 
@@ -107,38 +119,17 @@ class ArmKeeper:
 
         Without lag, how far sampler and learner are apart.
         """
-        steps = self.experiment.registration.training.pilot_steps
-        notes = []
+        arms, pilot = self.experiment.look(1), self.pilot_evidence()
         if self.experiment.lagged:
-            evidence = self.pilot_evidence()
-            notes += [line for arm in self.experiment.look(1) for line in ramp_lines(arm, evidence)]
+            notes = [line for arm in arms for line in ramp_lines(arm, pilot)]
         else:  # lagged experiments have gates on it
-            notes += [gap_note(name, records) for name, records in self.pilot_evidence().items()]
-        for arm in self.experiment.look(1):
-            if arm.estimator != "gs1":
-                continue
-            noises = [
-                executed_noise(
-                    [group["rewards_G"][0] for group in record["groups"]],
-                    [group["advantages_G"][0] for group in record["groups"]],
-                )
-                for record in _records(self.entry(arm), steps)
-            ]
-            notes.append(
-                f"B_eff (ours, diagnostic) of {arm.name} on {len(noises)} pilot steps: "
-                f"V(uniform leave-one-out) / V(kernel) = {_ratio(noises):.4f}, "
-                f"above 1 if the kernel is the better baseline; {noises[0].note}"
-            )
+            notes = [gap_note(name, records) for name, records in pilot.items()]
+        notes += [beff_note(arm.name, pilot[arm.name]) for arm in arms if arm.estimator == "gs1"]
         return tuple(notes)
 
     def training_notes(self, arms: Sequence[Arm]) -> tuple[str, ...]:
         """What trained arms logged a step, and which of their weights could not be told apart."""
-        notes = []
-        for arm in arms:
-            records = _records(self.entry(arm), arm.steps)
-            last = self.entry(arm).summary().get("print")
-            notes += [training_note(arm.name, records), *untold(arm.name, records, last)]
-        return tuple(notes)
+        return tuple(note for arm in arms for note in self._trained_arm(arm).notes)
 
     def summary(self, arm: Arm, *, called_for: bool = True) -> ArmSummary:
         """What an arm did, counted from its stored steps; one not called for plans none."""
@@ -147,19 +138,18 @@ class ArmKeeper:
             steps = [entry.read_step(step) for step in entry.steps()]
             done = [record for record in steps if record is not None]
             return ArmSummary(arm.name, len(done), _rollouts(done), 0, 0, None, 0, 0.0, math.nan)
-        records = _records(entry, arm.steps) if entry.is_complete else []
-        self._refuse_unregistered(arm, records)
+        trained = self._trained_arm(arm) if entry.is_complete else TrainedArm([], 0, [], [])
         rows = self.rows(arm) if evaluation.is_complete else {}
         return ArmSummary(
             name=arm.name,
-            steps=len(records),
-            rollouts=_rollouts(records),
+            steps=len(trained.figures),
+            rollouts=trained.rollouts,
             planned_steps=arm.steps,
             planned_rollouts=arm.steps * arm.rollouts_per_step,
             accuracy=sum(rows.values()) / len(rows) if rows else None,
             n_items=len(rows),
             wall_seconds=wall_seconds([*read_clock(entry), *read_clock(evaluation)]),
-            final_reward=records[-1]["metrics"]["reward"] if records else math.nan,
+            final_reward=trained.figures[-1]["metrics"]["reward"] if trained.figures else math.nan,
         )
 
     def rows(self, arm: Arm | None) -> dict[str, float]:
@@ -191,20 +181,15 @@ class ArmKeeper:
         return rows
 
     def figures(self, arm: Arm) -> list[StepFigures]:
-        """The metrics of every step of a trained arm, read once.
+        """The metrics of every step of a trained arm.
 
         Raises:
-            RunError: a step is missing, or sampled from other weights than registered.
+            RunError: a step is missing, is not as registered, or sampled from other weights.
         """
-        if arm.name not in self._figures:
-            records = _records(self.entry(arm), arm.steps)
-            problems = lag_problems(arm, records) if self.experiment.lagged else []
-            if problems:
-                raise RunError("\n".join(problems))
-            self._figures[arm.name] = [
-                StepFigures(step=record["step"], metrics=record["metrics"]) for record in records
-            ]
-        return self._figures[arm.name]
+        trained = self._trained_arm(arm)
+        if trained.stale:
+            raise RunError("\n".join(trained.stale))
+        return trained.figures
 
     def attempts(self) -> int:
         """How many runs have started to train an arm of this experiment."""
@@ -332,6 +317,25 @@ class ArmKeeper:
         task = self.task()
         return self.service.prompter(task).text(task.train[0])
 
+    def _trained_arm(self, arm: Arm) -> TrainedArm:
+        """A trained arm's records, read and checked once.
+
+        Raises:
+            RunError: a step is missing or not as registered.
+        """
+        entry = self.entry(arm)
+        if entry.key not in self._trained:
+            records = _records(entry, arm.steps)
+            self._refuse_unregistered(arm, records)
+            last = entry.summary().get("print")
+            self._trained[entry.key] = TrainedArm(
+                figures=[StepFigures(step=r["step"], metrics=r["metrics"]) for r in records],
+                rollouts=_rollouts(records),
+                notes=[training_note(arm.name, records), *untold(arm.name, records, last)],
+                stale=lag_problems(arm, records) if self.experiment.lagged else [],
+            )
+        return self._trained[entry.key]
+
     def _refuse_unregistered(self, arm: Arm, records: Sequence[StepRecord]) -> None:
         problems = [
             *execution_problems(self.experiment, arm, records, self.task().train),
@@ -359,12 +363,6 @@ def _updates(entry: Entry) -> int:
     """How many updates an arm can go on from, as its checkpoint says."""
     checkpoint: Checkpoint | None = entry.read("checkpoint")
     return 0 if checkpoint is None else checkpoint["version"]
-
-
-def _ratio(noises: Sequence[PilotNoise]) -> float:
-    """V(uniform) / V(kernel) of all steps together; NaN where the kernel leaves no noise."""
-    kernel = math.fsum(noise.kernel for noise in noises)
-    return math.fsum(noise.uniform for noise in noises) / kernel if kernel else math.nan
 
 
 def _piloted(entry: Entry, steps: int) -> bool:

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from harness.errors import RunError
+from harness.methods.beff import executed_noise
 from harness.methods.staleness import constant_group_share
 from harness.records import GroupRecord, StepRecord
 
@@ -75,6 +76,25 @@ def training_note(arm: str, records: Sequence[StepRecord]) -> str:
     return (
         f"{text}; gradient norm mean {statistics.fmean(norms):.5g}, variance over "
         f"{len(norms)} steps {variance:.5g}"
+    )
+
+
+def beff_note(arm: str, records: Sequence[StepRecord]) -> str:
+    """Whether the kernel of a gs1 arm was the better baseline on these steps: a diagnostic."""
+    noises = [
+        executed_noise(
+            [group["rewards_G"][0] for group in record["groups"]],
+            [group["advantages_G"][0] for group in record["groups"]],
+        )
+        for record in records
+    ]
+    # of all steps together; NaN where the kernel leaves no noise
+    kernel = math.fsum(noise.kernel for noise in noises)
+    ratio = math.fsum(noise.uniform for noise in noises) / kernel if kernel else math.nan
+    return (
+        f"B_eff (ours, diagnostic) of {arm} on {len(noises)} pilot steps: "
+        f"V(uniform leave-one-out) / V(kernel) = {ratio:.4f}, "
+        f"above 1 if the kernel is the better baseline; {noises[0].note}"
     )
 
 
