@@ -85,7 +85,7 @@ async def refuse_other_weights(
     if saved is None:
         return
     text = context.prompter.text(context.train[0])
-    restored, again = await learner_print(client, text), await learner_print(client, text)
+    restored, again = await asyncio.gather(*(learner_print(client, text) for _ in range(2)))
     pairs = [(restored, again), *initial_pairs(context.entry.read_step(0))]
     difference, allowed = distance(saved, restored), bound(floor(pairs))
     if not difference <= allowed:
@@ -120,13 +120,14 @@ async def save_checkpoint(context: ArmContext, state: ArmState) -> None:
     if state.version == (0 if known is None else known["version"]):
         return
     sent = await state.client.save_state_async(f"{state.version:06d}", KEPT_SECONDS)
+    printed = await learner_print(state.client, context.prompter.text(context.train[0]))
     saved = await sent.result_async()
     await state.saved()
     checkpoint = Checkpoint(
         version=state.version,
         state_path=saved.path,
         snapshots=state.snapshots.paths(state.version),
-        print=await learner_print(state.client, context.prompter.text(context.train[0])),
+        print=printed,
     )
     context.entry.publish("checkpoint", checkpoint)
     before = [] if known is None else [known["state_path"]]
