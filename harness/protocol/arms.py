@@ -46,15 +46,11 @@ EVALUATION_VERSION = 1
 
 @dataclass(frozen=True)
 class TrainedArm:
-    """What is kept of a trained arm when its records were read and checked: no tokens.
-
-    `stale` are steps that sampled from other weights than registered.
-    """
+    """What is kept of a trained arm when its records were read and checked: no tokens."""
 
     figures: list[StepFigures]
     rollouts: int
     notes: list[str]
-    stale: list[str]
 
 
 @dataclass
@@ -138,7 +134,7 @@ class ArmKeeper:
             steps = [entry.read_step(step) for step in entry.steps()]
             done = [record for record in steps if record is not None]
             return ArmSummary(arm.name, len(done), _rollouts(done), 0, 0, None, 0, 0.0, math.nan)
-        trained = self._trained_arm(arm) if entry.is_complete else TrainedArm([], 0, [], [])
+        trained = self._trained_arm(arm) if entry.is_complete else TrainedArm([], 0, [])
         rows = self.rows(arm) if evaluation.is_complete else {}
         return ArmSummary(
             name=arm.name,
@@ -186,10 +182,7 @@ class ArmKeeper:
         Raises:
             RunError: a step is missing, is not as registered, or sampled from other weights.
         """
-        trained = self._trained_arm(arm)
-        if trained.stale:
-            raise RunError("\n".join(trained.stale))
-        return trained.figures
+        return self._trained_arm(arm).figures
 
     def attempts(self) -> int:
         """How many runs have started to train an arm of this experiment."""
@@ -321,18 +314,19 @@ class ArmKeeper:
         """A trained arm's records, read and checked once.
 
         Raises:
-            RunError: a step is missing or not as registered.
+            RunError: a step is missing, is not as registered, or sampled from other weights.
         """
         entry = self.entry(arm)
         if entry.key not in self._trained:
             records = _records(entry, arm.steps)
+            if self.experiment.lagged and (stale := lag_problems(arm, records)):
+                raise RunError("\n".join(stale))
             self._refuse_unregistered(arm, records)
             last = entry.summary().get("print")
             self._trained[entry.key] = TrainedArm(
                 figures=[StepFigures(step=r["step"], metrics=r["metrics"]) for r in records],
                 rollouts=_rollouts(records),
                 notes=[training_note(arm.name, records), *untold(arm.name, records, last)],
-                stale=lag_problems(arm, records) if self.experiment.lagged else [],
             )
         return self._trained[entry.key]
 

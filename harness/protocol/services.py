@@ -18,6 +18,7 @@ from harness.training.identity import service_identity
 from harness.training.service import (
     ServiceAddress,
     connect,
+    end_heartbeats,
     error_status,
     probe,
     remote_address,
@@ -96,7 +97,9 @@ class Service:
             return self._runner.run(watched(work, self._address, self._folder))
 
     def close(self) -> None:
-        """Let the loop go; the engine ends with the controlling process."""
+        """Let loop and client go; the engine ends with the controlling process."""
+        if self._client is not None:
+            end_heartbeats(self._client)
         self._runner.close()
 
     def _find(self) -> ServiceAddress:

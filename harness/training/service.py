@@ -103,6 +103,11 @@ def connect(address: ServiceAddress) -> tinker.ServiceClient:
     return client
 
 
+def end_heartbeats(client: tinker.ServiceClient) -> None:
+    """Send no more heartbeats: to the end of the process they would complain of a service gone."""
+    client.holder.close()  # type: ignore[no-untyped-call]  # the SDK annotates nothing there
+
+
 def end_background_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel what a loop in another thread does, and stop it; wait END_SECONDS at most for it."""
     if loop.is_running():

@@ -31,6 +31,7 @@ def make(tmp_path, monkeypatch):
     monkeypatch.setattr(services, "start_or_join", noted("start", EMBEDDED))
     monkeypatch.setattr(services, "probe", noted("probe", None))
     monkeypatch.setattr(services, "connect", noted("connect", "the SDK's client"))
+    monkeypatch.setattr(services, "end_heartbeats", noted("end_heartbeats", None))
     for name in ("TINKER_BASE_URL", "TINKER_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     made = []
