@@ -19,7 +19,7 @@ class GroupRecord(TypedDict):
     Of episodes of several turns, the action tokens of all turns stand one after another:
     `turn_lengths_G_K` has how many each turn sampled, `episodes_G` figures of each episode by name,
     and `curated_G` the chunks that it chose. Turn k of rollout g was sampled with the seed stream
-    of (`seed`, g, k). `dropped` says, where groups of equal rewards are dropped, whether this one
+    of (`seed`, g, k). `dropped` says, where zero-variance groups are dropped, whether this one
     was left out of the update.
     """
 
@@ -47,7 +47,7 @@ class KernelRecord(TypedDict):
     baselines_P: list[float]
 
 
-class Prints(TypedDict):
+class Fingerprints(TypedDict):
     """Log-probs of one fixed text (T) under the weights that sampled and those that are updated."""
 
     sampler_T: list[float]
@@ -60,9 +60,9 @@ class StepRecord(TypedDict):
     `version` counts the updates behind the weights that were updated, `sampled_version` those
     behind the weights that sampled. `seconds` has the phases sample, train and snapshot. `prints`
     say which weights sampled where arms lag; in the first step of every arm they say how far apart
-    the service reads the same weights. `loss_client` says who computed the loss if it was not the
+    the service reads the same weights. `loss_backend` says who computed the loss if it was not the
     service. `sent` is the account of what was asked of the service meanwhile, a
-    `harness.checks.sent.SentStep` as plain values.
+    `harness.audit.requests.StepTrace` as plain values.
     """
 
     step: int
@@ -73,8 +73,8 @@ class StepRecord(TypedDict):
     kernel: KernelRecord | None
     metrics: dict[str, float]
     seconds: dict[str, float]
-    prints: NotRequired[Prints]
-    loss_client: NotRequired[str]
+    prints: NotRequired[Fingerprints]
+    loss_backend: NotRequired[str]
     sent: NotRequired[dict[str, JsonValue]]
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from harness.cards.card import Card, CardArm, DecisionRule, Frozen, GateCheck, Reason
-from harness.cards.registration import ArmSpec, Kernel, Loss, LossClient, Registration
+from harness.cards.registration import ArmSpec, Kernel, Loss, LossBackend, Registration
 from harness.errors import CardError
 
 
@@ -57,7 +57,7 @@ class Arm:
     lag: int = 0
     look: int = 1
     estimator_config: Mapping[str, float] = field(default_factory=dict)
-    loss_clients: tuple[LossClient, ...] = ("service",)
+    loss_backends: tuple[LossBackend, ...] = ("service",)
 
     @property
     def rollouts_per_step(self) -> int:
@@ -175,5 +175,5 @@ def _arm(spec: ArmSpec, stated: CardArm | None) -> Arm:
         lag=spec.lag,
         look=spec.look,
         estimator_config=dict(spec.estimator_config),
-        loss_clients=spec.loss_clients,
+        loss_backends=spec.loss_backends,
     )

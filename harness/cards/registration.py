@@ -11,7 +11,7 @@ from pydantic import Field
 from harness.cards.card import Criterion, DecisionRule, Frozen, GateCheck, Name, Reason, Schedule
 
 Loss = Literal["importance_sampling", "ppo"]
-LossClient = Literal["service", "custom"]
+LossBackend = Literal["service", "custom"]
 EstimatorName = Literal[
     "group_mean", "group_std", "rloo", "maxrl", "tailrl", "tail_quantile", "gs1", "uniform_loo"
 ]
@@ -73,7 +73,7 @@ class ArmSpec(Frozen):
     evaluated and reported beside the verdict. `schedule` is given exactly if the card does not
     state the arm. An arm of look 2 is trained only if the rule's second look calls for it.
     `estimator_config` has `ddof` and `eps` for group_std and `quantile` for tail_quantile.
-    `loss_clients` says who computes the loss, in the order of preference: the service, or this
+    `loss_backends` says who computes the loss, in the order of preference: the service, or this
     client by forward_backward_custom. One that the server_loss preflight finds wanting is passed
     over for the next; without a next there is no fallback.
     """
@@ -86,7 +86,7 @@ class ArmSpec(Frozen):
     schedule: Schedule | None = None
     loss: Loss = "importance_sampling"
     loss_config: dict[str, float] = Field(default_factory=dict)
-    loss_clients: tuple[LossClient, ...] = Field(default=("service",), min_length=1)
+    loss_backends: tuple[LossBackend, ...] = Field(default=("service",), min_length=1)
     lag: int = Field(default=0, ge=0)
     look: Literal[1, 2] = 1
 
@@ -106,7 +106,7 @@ class TrainingSpec(Frozen):
 
     `reuse_prompts` lets an arm that has consumed the train split draw it again, in a new order;
     without it the arm needs as many prompts as it consumes. `max_tokens` is of one reply.
-    `drop_constant_groups` leaves groups whose rewards are all equal out of the update; a step of
+    `drop_zero_variance_groups` leaves groups whose rewards are all equal out of the update; a step of
     nothing but such groups updates nothing, and counts.
     """
 
@@ -123,7 +123,7 @@ class TrainingSpec(Frozen):
     pilot_steps: int = Field(gt=0)
     checkpoint_every: int = Field(gt=0)
     reuse_prompts: bool = False
-    drop_constant_groups: bool = False
+    drop_zero_variance_groups: bool = False
 
 
 class EvaluationSpec(Frozen):

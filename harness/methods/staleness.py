@@ -243,7 +243,7 @@ def entropy_estimates(batch: Batch) -> Entropies:
     )
 
 
-def is_constant(rewards_G: ArrayLike) -> bool:
+def is_zero_variance(rewards_G: ArrayLike) -> bool:
     """Whether all rewards of a group are equal; a group of one is.
 
     Raises:
@@ -253,7 +253,7 @@ def is_constant(rewards_G: ArrayLike) -> bool:
     return bool((rewards == rewards[0]).all())
 
 
-def constant_group_share(rewards_P_G: Sequence[ArrayLike]) -> float:
+def zero_variance_share(rewards_P_G: Sequence[ArrayLike]) -> float:
     """Share of groups whose rewards are all equal, before any filtering.
 
     Raises:
@@ -262,7 +262,7 @@ def constant_group_share(rewards_P_G: Sequence[ArrayLike]) -> float:
     """
     if not rewards_P_G:
         raise StatisticsError("0 groups; a share needs at least 1; give the step's groups")
-    return sum(map(is_constant, rewards_P_G)) / len(rewards_P_G)
+    return sum(map(is_zero_variance, rewards_P_G)) / len(rewards_P_G)
 
 
 def expected_constant_share(success_rate: float, group_size: int) -> float:

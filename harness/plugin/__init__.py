@@ -3,8 +3,8 @@
 An experiment is a test file that names its card in one line, `CARD = "<id>"`, the card being
 `cards/<id>.json` beside it. Its tests ask for what they speak of:
 
-    preflight    one per preflight: a `harness.checks.finding.Finding`
-    gate         one per activation gate of the card: a `harness.checks.finding.GateFinding`
+    preflight    one per preflight: a `harness.audit.finding.Finding`
+    gate         one per activation gate of the card: a `harness.audit.finding.GateFinding`
     arm          one per training arm: a `harness.protocol.stages.ArmSummary`
     criterion    one per criterion of the decision rule: a `harness.decisions.Outcome`
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.audit import PREFLIGHTS
 from harness.cards import Experiment, load_experiment
-from harness.checks import PREFLIGHTS
 from harness.errors import CardError
 from harness.plugin.options import SETTINGS
 

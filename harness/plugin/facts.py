@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from harness.checks.finding import Finding, GateFinding
+    from harness.audit.finding import Finding, GateFinding
     from harness.decisions import Outcome
     from harness.protocol.stages import ArmSummary, BaseSummary
 

@@ -21,7 +21,7 @@ from harness.plugin.options import SETTINGS
 from harness.plugin.recording import RecordedRun, facts_of
 
 if TYPE_CHECKING:
-    from harness.checks.finding import Finding, GateFinding
+    from harness.audit.finding import Finding, GateFinding
     from harness.decisions import Outcome
     from harness.protocol.stages import ArmSummary, ExperimentRun
 

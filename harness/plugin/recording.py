@@ -13,7 +13,7 @@ from harness.plugin import facts as plain
 from harness.plugin.facts import Facts
 
 if TYPE_CHECKING:
-    from harness.checks.finding import Finding, GateFinding
+    from harness.audit.finding import Finding, GateFinding
     from harness.decisions import Outcome
     from harness.protocol.stages import ArmSummary, ExperimentRun
 

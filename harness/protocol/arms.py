@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.audit.executed import execution_problems
+from harness.audit.lag import lag_problems
+from harness.audit.pilot import Pilot
+from harness.audit.requests import record_problems, scored_problems
+from harness.audit.scored import policy_problems, row_problems
+from harness.audit.staleness_report import ramp_lines
 from harness.cards import Arm, Experiment
-from harness.cards.registration import LossClient
-from harness.checks.executed import execution_problems
-from harness.checks.lag import lag_problems
-from harness.checks.pilot import Pilot
-from harness.checks.prints import untold
-from harness.checks.scored import policy_problems, row_problems
-from harness.checks.sent import record_problems, scored_problems
-from harness.checks.staleness_report import ramp_lines
+from harness.cards.registration import LossBackend
 from harness.errors import RunError
+from harness.fingerprints import untold
 from harness.protocol.budget import Clock, read_clock, refuse_overspending, wall_seconds
 from harness.protocol.progress import LiveLine
 from harness.protocol.scores import item_scores
@@ -64,7 +64,7 @@ class ArmKeeper:
     runs_dir: Path
     run_id: str
     retrain: bool
-    loss_client: Callable[[Arm], LossClient]
+    loss_backend: Callable[[Arm], LossBackend]
     _pilot: Pilot | None = None
     _trained: dict[str, TrainedArm] = field(default_factory=dict)
     _rows: dict[str, list[Row]] = field(default_factory=dict)
@@ -230,20 +230,20 @@ class ArmKeeper:
 
     def _finish(self, arm: Arm) -> None:
         """Train an arm to its end and keep its final sampler. The entry's lock is held."""
-        from harness.training.checkpoints import let_go
+        from harness.training.checkpoints import delete_checkpoints
 
         self._advance(arm, arm.steps)
         entry, state = self.entry(arm), self._states.pop(arm.name)
-        entry.finish(self.service.run(_save_sampler(state.client, self._print_text())))
-        self.service.run(let_go(self.service.client(), entry, state))
+        entry.finish(self.service.run(_save_sampler(state.client, self._fingerprint_text())))
+        self.service.run(delete_checkpoints(self.service.client(), entry, state))
 
     def _evaluate(self, entry: Entry, arm: Arm | None) -> None:
         """Evaluate one policy, trained first if need be. The evaluation's lock is held."""
+        from harness.audit.tracing import trace_evaluation
         from harness.training.evaluate import evaluate
-        from harness.training.prints import sampler_print
-        from harness.training.sent import sent_evaluation
-        from harness.training.together import both
-        from harness.training.witness import Witness
+        from harness.training.fingerprints import sampler_fingerprint
+        from harness.training.gather import gather
+        from harness.training.recording_proxy import RecordingProxy
 
         base_model = path = None
         if arm is None:
@@ -259,9 +259,9 @@ class ArmKeeper:
         self._refuse_overspending()
         clock, items = Clock(entry), self.task().test
         name = "base model" if arm is None else arm.name
-        witness, prompter = Witness(self.service.client()), self.service.prompter(self.task())
+        proxy, adapter = RecordingProxy(self.service.client()), self.service.adapter(self.task())
         spec = self.experiment.registration.evaluation
-        rows_planned = len(items) * (spec.samples if prompter.by_turns else 1)
+        rows_planned = len(items) * (spec.samples if adapter.multi_turn else 1)
         live = LiveLine(self.runs_dir, self.experiment, name, "evaluation", rows_planned)
         done: list[Row] = []
 
@@ -272,14 +272,16 @@ class ArmKeeper:
                 clock.tick()
                 self._refuse_overspending()
 
-        text, noted = self._print_text(), dict[str, object]()
+        text, noted = self._fingerprint_text(), dict[str, object]()
 
         async def decode() -> list[Row]:
-            sampler = await witness.client().create_sampling_client_async(path, base_model)
-            evaluation = evaluate(sampler, prompter, spec, items, after_item)
-            rows, noted["print"] = await both(evaluation, sampler_print(sampler, text))
-            sent = await sent_evaluation(witness.take(), rows, items, prompter, spec)
-            noted["sent"] = sent.plain()
+            sampler = await proxy.client().create_sampling_client_async(path, base_model)
+            evaluation = evaluate(sampler, adapter, spec, items, after_item)
+            rows, noted["fingerprint"] = await gather(
+                evaluation, sampler_fingerprint(sampler, text)
+            )
+            sent = await trace_evaluation(proxy.take(), rows, items, adapter, spec)
+            noted["trace"] = sent.plain()
             return rows
 
         rows = self.service.run(decode())
@@ -298,17 +300,17 @@ class ArmKeeper:
             arm,
             task,
             self.service.client(),
-            self.service.prompter(task),
+            self.service.adapter(task),
             self.entry(arm),
             before_step=self._refuse_overspending,
             after_step=after_step,
-            loss_client=self.loss_client(arm),
+            loss_backend=self.loss_backend(arm),
         )
 
-    def _print_text(self) -> list[int]:
+    def _fingerprint_text(self) -> list[int]:
         """The fixed text by whose log-probs weights are told apart."""
         task = self.task()
-        return self.service.prompter(task).text(task.train[0])
+        return self.service.adapter(task).text(task.train[0])
 
     def _trained_arm(self, arm: Arm) -> TrainedArm:
         """A trained arm's records, read and checked once.
@@ -322,7 +324,7 @@ class ArmKeeper:
             if self.experiment.lagged and (stale := lag_problems(arm, records)):
                 raise RunError("\n".join(stale))
             self._refuse_unregistered(arm, records)
-            last = entry.summary().get("print")
+            last = entry.summary().get("fingerprint")
             self._trained[entry.key] = TrainedArm(
                 figures=[StepFigures(step=r["step"], metrics=r["metrics"]) for r in records],
                 rollouts=_rollouts(records),
@@ -346,11 +348,11 @@ class ArmKeeper:
 
 async def _save_sampler(client: tinker.TrainingClient, text: Sequence[int]) -> dict[str, object]:
     """The path of the final sampler, and the print of the weights that it must hold."""
-    from harness.training.prints import learner_print
+    from harness.training.fingerprints import learner_fingerprint
 
     sent = await client.save_weights_for_sampler_async("final")
-    learned = await learner_print(client, text)
-    return {"sampler_path": (await sent.result_async()).path, "print": learned}
+    learned = await learner_fingerprint(client, text)
+    return {"sampler_path": (await sent.result_async()).path, "fingerprint": learned}
 
 
 def _updates(entry: Entry) -> int:

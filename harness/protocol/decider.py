@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from harness.cards import Arm, Experiment, read_clusters
-from harness.cards import Criterion as StatedCriterion
-from harness.checks.decided import (
+from harness.audit.decided import (
     agreement_problems,
     joint_problems,
     outcome_problems,
     rows_mean,
     steps_mean,
 )
-from harness.checks.episode_report import episode_lines
-from harness.checks.staleness_report import staleness_lines
+from harness.audit.episode_report import episode_lines
+from harness.audit.staleness_report import staleness_lines
+from harness.cards import Arm, Experiment, read_clusters
+from harness.cards import Criterion as StatedCriterion
 from harness.decisions import (
     CombineRule,
     Criterion,

@@ -9,9 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue
 
-from harness.cards import Arm, Experiment
-from harness.cards.registration import LossClient
-from harness.checks import (
+from harness.audit import (
     audit,
     baseline_correctness,
     capability,
@@ -22,9 +20,11 @@ from harness.checks import (
     restoration,
     server_loss,
 )
-from harness.checks.evidence import Evidence
-from harness.checks.finding import Finding
-from harness.checks.throw_away import ThrowAwayEvidence
+from harness.audit.finding import Finding
+from harness.audit.throw_away import ThrowAwayEvidence
+from harness.cards import Arm, Experiment
+from harness.cards.registration import LossBackend
+from harness.evidence import Evidence
 from harness.protocol.services import Service
 from harness.tasks.task import Task
 from harness.training.identity import preflight_parts
@@ -36,14 +36,14 @@ E = TypeVar("E", bound=Evidence)
 class Context:
     """What collectors are given. `task` reads the data when it is first asked.
 
-    `loss_client` says who computes an arm's loss.
+    `loss_backend` says who computes an arm's loss.
     """
 
     experiment: Experiment
     cards_dir: Path
     task: Callable[[], Task]
     service: Service
-    loss_client: Callable[[Arm], LossClient]
+    loss_backend: Callable[[Arm], LossBackend]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Preflight(Generic[E]):
 
 
 def _pins(context: Context) -> pins.PinsEvidence:
-    from harness.training.probes.pins import collect, file_sha256
+    from harness.audit.probes.pins import collect, file_sha256
 
     weights = None
     if context.service.embedded:
@@ -91,50 +91,50 @@ def _pins(context: Context) -> pins.PinsEvidence:
 
 
 def _baseline(context: Context) -> baseline_correctness.BaselineEvidence:
-    from harness.training.probes.baseline_correctness import collect
+    from harness.audit.probes.baseline_correctness import collect
 
     return collect(context.experiment)
 
 
 def _reference(context: Context) -> reference_correctness.ReferenceEvidence:
-    from harness.training.probes.reference_correctness import collect
+    from harness.audit.probes.reference_correctness import collect
 
     return collect(context.experiment, context.task(), context.cards_dir)
 
 
 def _loss(context: Context) -> server_loss.LossEvidence:
-    from harness.training.probes.server_loss import collect
+    from harness.audit.probes.server_loss import collect
 
     service = context.service
     client, task = service.client(), context.task()
-    return service.run(collect(client, service.prompter(task), context.experiment, task))
+    return service.run(collect(client, service.adapter(task), context.experiment, task))
 
 
 def _restoration(context: Context) -> restoration.RestorationEvidence:
-    from harness.training.probes.restoration import collect
+    from harness.audit.probes.restoration import collect
 
     service = context.service
     client, task = service.client(), context.task()
-    return service.run(collect(client, service.prompter(task), context.experiment, task))
+    return service.run(collect(client, service.adapter(task), context.experiment, task))
 
 
 def _throw_away(context: Context) -> ThrowAwayEvidence:
-    from harness.training.probes.throw_away import collect
+    from harness.audit.probes.throw_away import collect
 
     service, experiment = context.service, context.experiment
-    losses = {arm.name: context.loss_client(arm) for arm in experiment.arms}
+    losses = {arm.name: context.loss_backend(arm) for arm in experiment.arms}
     client, task = service.client(), context.task()
-    return service.run(collect(client, service.prompter(task), experiment, task, losses))
+    return service.run(collect(client, service.adapter(task), experiment, task, losses))
 
 
 def _audit(context: Context) -> audit.AuditEvidence:
-    from harness.training.probes.audit import collect
+    from harness.audit.probes.audit import collect
 
     return collect(context.experiment, context.task())
 
 
 def _forecast(context: Context) -> forecast.ForecastEvidence:
-    from harness.training.probes.forecast import collect
+    from harness.audit.probes.forecast import collect
 
     return collect(context.experiment, context.task())
 

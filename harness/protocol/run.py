@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from harness.audit import PREFLIGHTS, gates
+from harness.audit.finding import Finding, GateFinding
+from harness.audit.loss_backends import chosen_backend
+from harness.audit.server_loss import LossEvidence
 from harness.cards import Arm, Experiment, load_experiment
-from harness.cards.registration import LossClient
-from harness.checks import PREFLIGHTS, gates
-from harness.checks.finding import Finding, GateFinding
-from harness.checks.loss_clients import chosen_client
-from harness.checks.server_loss import LossEvidence
+from harness.cards.registration import LossBackend
 from harness.decisions import Outcome
 from harness.errors import RunError
 from harness.protocol import preflights
@@ -166,13 +166,13 @@ class CardRun:
         document: JsonValue = entry.summary()
         return document
 
-    def _loss_client(self, arm: Arm) -> LossClient:
+    def _loss_client(self, arm: Arm) -> LossBackend:
         """Who computes an arm's loss: the first that the registration allows and that works."""
-        if len(arm.loss_clients) == 1:
-            return arm.loss_clients[0]
+        if len(arm.loss_backends) == 1:
+            return arm.loss_backends[0]
         flight = preflights.PREFLIGHTS["server_loss"]
         document = self._document(flight, self._context_of(flight))
-        return chosen_client(arm, LossEvidence.of(document).clients)
+        return chosen_backend(arm, LossEvidence.of(document).clients)
 
     def pilot(self) -> None:
         """The first steps of every arm, at the tuned learning rates if there is a tuning stage."""

@@ -27,7 +27,7 @@ from harness.training.service import (
 if TYPE_CHECKING:
     import tinker
 
-    from harness.training.prompts import AnyPrompter
+    from harness.training.task_adapter import AnyAdapter
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Service:
         self._remote = remote_address(dict(os.environ))
         self._address: ServiceAddress | None = None
         self._client: tinker.ServiceClient | None = None
-        self._prompter: AnyPrompter | None = None
+        self._prompter: AnyAdapter | None = None
         self._runner = asyncio.Runner(loop_factory=HearingLoop)
 
     @property
@@ -73,15 +73,15 @@ class Service:
                 self._client = connect(self._address)
         return self._client
 
-    def prompter(self, task: Task) -> AnyPrompter:
-        """The task's prompter, on the tokenizer of the model that is trained."""
+    def adapter(self, task: Task) -> AnyAdapter:
+        """The task's adapter, on the tokenizer of the model that is trained."""
         if self._prompter is None:
             from harness.embedded import MODELS
-            from harness.training.prompts import prompter
+            from harness.training.task_adapter import adapter
 
             model = self._experiment.card.base_model
             source = str(MODELS.get(model, model))
-            self._prompter = prompter(source, self._experiment, task)
+            self._prompter = adapter(source, self._experiment, task)
         return self._prompter
 
     def run(self, work: Awaitable[T]) -> T:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from harness.audit.finding import Finding, GateFinding
 from harness.cards import Experiment
-from harness.checks.finding import Finding, GateFinding
 from harness.decisions import Outcome
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from harness.audit.requests import evaluation_problems, record_problems
 from harness.cards import Arm, Experiment
 from harness.cards.registration import Tuning
-from harness.checks.sent import evaluation_problems, record_problems
 from harness.errors import BudgetExceeded, RunError
 from harness.methods.tuning import best_rate, edge_rates
 from harness.protocol.arms import EVALUATION_VERSION, TRAINING_VERSION
@@ -177,9 +177,9 @@ class Tuner:
         Raises:
             RunError: what was sent for it is not what is registered.
         """
-        from harness.training.checkpoints import let_go
+        from harness.audit.tracing import trace_evaluation
+        from harness.training.checkpoints import delete_checkpoints
         from harness.training.loop import train_until
-        from harness.training.sent import sent_evaluation
 
         clock, name = Clock(entry), f"{arm.name} at {rate:.3g}"
         live = LiveLine(self.store.root, self.experiment, name, "tuning", self._spec.steps)
@@ -196,8 +196,8 @@ class Tuner:
         clock.tick()
         records = [entry.read_step(step) for step in range(trial.steps)]
         spec = self.experiment.registration.evaluation
-        seen = state.witness.take()
-        scored = sent_evaluation(seen, rows, self._heldout, context.prompter, spec)
+        seen = state.proxy.take()
+        scored = trace_evaluation(seen, rows, self._heldout, context.adapter, spec)
         problems = [
             *record_problems(records, trial, self.experiment, self.task.train),
             *evaluation_problems(self.service.run(scored), self.experiment, f"tuning {name}:"),
@@ -208,7 +208,7 @@ class Tuner:
         scores = item_scores(rows, self.task.headline)
         accuracy = sum(scores.values()) / len(scores)
         entry.finish({"accuracy": accuracy, "learning_rate": rate})
-        self.service.run(let_go(context.service, entry, state))
+        self.service.run(delete_checkpoints(context.service, entry, state))
 
     def _predicted_seconds(self) -> float:
         """The first grid's time, from one throw-away step of each arm and a few scored items.
@@ -228,13 +228,13 @@ class Tuner:
         return seconds
 
     def _measure(self) -> float:
-        from harness.training.checkpoints import let_go, open_arm
+        from harness.audit.probes.arms import throw_away_arms
+        from harness.training.checkpoints import delete_checkpoints, open_arm
         from harness.training.loop import run_step
-        from harness.training.probes.arms import throw_away_arms
 
-        client, prompter = self.service.client(), self.service.prompter(self.task)
+        client, adapter = self.service.client(), self.service.adapter(self.task)
         total = 0.0
-        with throw_away_arms(client, prompter, self.experiment, self.task) as contexts:
+        with throw_away_arms(client, adapter, self.experiment, self.task) as contexts:
             for arm in self._arms:
                 state = self.service.run(open_arm(contexts[arm.name]))
                 self.service.run(run_step(contexts[arm.name], state))  # the first one warms up
@@ -246,7 +246,7 @@ class Tuner:
                 self._score(contexts[arm.name], sampler, items)
                 scored = (time.perf_counter() - stepped) / len(items) * self._spec.heldout
                 total += self._spec.steps * (stepped - started) + scored
-                self.service.run(let_go(client, contexts[arm.name].entry, state))
+                self.service.run(delete_checkpoints(client, contexts[arm.name].entry, state))
         return total * len(self._spec.learning_rates)
 
     def _score(
@@ -255,16 +255,16 @@ class Tuner:
         from harness.training.evaluate import evaluate
 
         spec = self.experiment.registration.evaluation
-        return self.service.run(evaluate(sampler, context.prompter, spec, items, _ignore))
+        return self.service.run(evaluate(sampler, context.adapter, spec, items, _ignore))
 
     def _context(
         self, entry: Entry, trial: Arm, after_step: Callable[[StepRecord], None]
     ) -> ArmContext:
         from harness.training.context import arm_context
 
-        client, prompter = self.service.client(), self.service.prompter(self.task)
+        client, adapter = self.service.client(), self.service.adapter(self.task)
         context = arm_context(
-            self.experiment, trial, self.task, client, prompter, entry, after_step=after_step
+            self.experiment, trial, self.task, client, adapter, entry, after_step=after_step
         )
         # without the slice, so that a trial can't reach it
         return replace(context, order=self._order[: -self._spec.heldout])

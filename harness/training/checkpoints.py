@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from harness.checks.prints import bound, distance, floor, initial_pairs
 from harness.errors import RunError, ServiceError
+from harness.fingerprints import bound, distance, floor, initial_pairs
 from harness.records import Checkpoint
 from harness.store import Entry
 from harness.training.context import ArmContext, ArmState
-from harness.training.prints import learner_print
+from harness.training.fingerprints import learner_fingerprint
+from harness.training.recording_proxy import RecordingProxy
 from harness.training.service import says_no
 from harness.training.snapshots import KEPT_SECONDS, Snapshots, delete_saved
-from harness.training.witness import Witness
 
 if TYPE_CHECKING:
     import tinker
@@ -23,8 +23,8 @@ async def open_arm(context: ArmContext) -> ArmState:
     """The arm's client: restored from its last checkpoint, else fresh from its init seed."""
     spec = context.registration.training
     checkpoint: Checkpoint | None = context.entry.read("checkpoint")
-    witness = Witness(context.service, updates_behind(context.entry, checkpoint))
-    service = witness.client()
+    proxy = RecordingProxy(context.service, updates_behind(context.entry, checkpoint))
+    service = proxy.client()
     snapshots = Snapshots(service, context.arm.lag, named=context.lagged)
     if checkpoint is None:
         client = await service.create_lora_training_client_async(
@@ -41,7 +41,7 @@ async def open_arm(context: ArmContext) -> ArmState:
         await refuse_other_weights(context, client, checkpoint)
         version = checkpoint["version"]
     _, info = await asyncio.gather(snapshots.save(client, version), client.get_info_async())
-    return ArmState(client, snapshots, version, info.model_data.model_name or "", witness)
+    return ArmState(client, snapshots, version, info.model_data.model_name or "", proxy)
 
 
 async def restored(
@@ -57,7 +57,7 @@ async def restored(
             and a newer one in its place would be another lag: the arm has to start over.
     """
     create = service.create_training_client_from_state_with_optimizer_async
-    text = context.prompter.text(context.train[0])
+    text = context.adapter.text(context.train[0])
     try:
         await snapshots.restore(checkpoint["snapshots"], text)
         return await create(checkpoint["state_path"])
@@ -81,11 +81,11 @@ async def refuse_other_weights(
     Raises:
         RunError: they differ; what was trained from here on would be another run.
     """
-    saved = checkpoint.get("print")
+    saved = checkpoint.get("fingerprint")
     if saved is None:
         return
-    text = context.prompter.text(context.train[0])
-    restored, again = await asyncio.gather(*(learner_print(client, text) for _ in range(2)))
+    text = context.adapter.text(context.train[0])
+    restored, again = await asyncio.gather(*(learner_fingerprint(client, text) for _ in range(2)))
     pairs = [(restored, again), *initial_pairs(context.entry.read_step(0))]
     difference, allowed = distance(saved, restored), bound(floor(pairs))
     if not difference <= allowed:
@@ -120,21 +120,21 @@ async def save_checkpoint(context: ArmContext, state: ArmState) -> None:
     if state.version == (0 if known is None else known["version"]):
         return
     sent = await state.client.save_state_async(f"{state.version:06d}", KEPT_SECONDS)
-    printed = await learner_print(state.client, context.prompter.text(context.train[0]))
+    printed = await learner_fingerprint(state.client, context.adapter.text(context.train[0]))
     saved = await sent.result_async()
     await state.saved()
     checkpoint = Checkpoint(
         version=state.version,
         state_path=saved.path,
         snapshots=state.snapshots.paths(state.version),
-        print=printed,
+        fingerprint=fingerprint,
     )
     context.entry.publish("checkpoint", checkpoint)
     before = [] if known is None else [known["state_path"]]
     await delete_saved(context.service, [*before, *state.snapshots.outdated(state.version)])
 
 
-async def let_go(service: tinker.ServiceClient, entry: Entry, state: ArmState) -> None:
+async def delete_checkpoints(service: tinker.ServiceClient, entry: Entry, state: ArmState) -> None:
     """Delete what an arm has left on the service to be resumed from; it never will be."""
     await state.saved()
     checkpoint: Checkpoint | None = entry.read("checkpoint")

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.cards import Arm, Experiment, Registration
-from harness.cards.registration import LossClient
+from harness.cards.registration import LossBackend
 from harness.records import StepRecord
 from harness.store import Entry
 from harness.tasks.task import Item, Task
 from harness.training.estimators import Estimator, estimator
-from harness.training.prompts import AnyPrompter
+from harness.training.recording_proxy import RecordingProxy
 from harness.training.snapshots import Snapshots
 from harness.training.streams import arm_order
-from harness.training.witness import Witness
+from harness.training.task_adapter import AnyAdapter
 
 if TYPE_CHECKING:
     import tinker
@@ -41,12 +41,12 @@ class ArmContext:
     train: Sequence[Item]
     order: Sequence[int]
     service: tinker.ServiceClient
-    prompter: AnyPrompter
+    adapter: AnyAdapter
     estimator: Estimator
     entry: Entry
     before_step: Callable[[], None]
     after_step: Callable[[StepRecord], None]
-    loss_client: LossClient = "service"
+    loss_backend: LossBackend = "service"
     replayed: int | None = REPLAYED
     """Rollouts of each step whose prompts and rewards are asked for again; None for all."""
 
@@ -58,13 +58,13 @@ class ArmContext:
 
 @dataclass
 class ArmState:
-    """A training client after `version` updates, and the witness before it."""
+    """A training client after `version` updates, and the proxy before it."""
 
     client: tinker.TrainingClient
     snapshots: Snapshots
     version: int
     model: str
-    witness: Witness
+    proxy: RecordingProxy
     probe: tinker.TrainingClient | None = None
     """The second client, on which gradients are measured."""
     saving: asyncio.Task[None] | None = None
@@ -95,12 +95,12 @@ def arm_context(
     arm: Arm,
     task: Task,
     service: tinker.ServiceClient,
-    prompter: AnyPrompter,
+    adapter: AnyAdapter,
     entry: Entry,
     *,
     before_step: Callable[[], None] = _never_stop,
     after_step: Callable[[StepRecord], None] = _ignore,
-    loss_client: LossClient = "service",
+    loss_backend: LossBackend = "service",
     replayed: int | None = REPLAYED,
 ) -> ArmContext:
     """The context of an arm, the same for its training and for the steps that are thrown away.
@@ -122,11 +122,11 @@ def arm_context(
             reuse=spec.reuse_prompts,
         ),
         service=service,
-        prompter=prompter,
+        adapter=adapter,
         estimator=estimator(arm, [item.question for item in task.train]),
         entry=entry,
         before_step=before_step,
         after_step=after_step,
-        loss_client=loss_client,
+        loss_backend=loss_backend,
         replayed=replayed,
     )

@@ -24,7 +24,7 @@ class Batch:
     """A step's datums, one a rollout, group-major (D).
 
     `turns_D_T` has the turn of each target, -1 where it was not sampled. `drops` says whether
-    groups of equal rewards are dropped, `dropped_D` which rollouts are.
+    zero-variance groups are dropped, `dropped_D` which rollouts are.
     """
 
     data_D: list[tinker.Datum]
@@ -53,7 +53,7 @@ def step_batch(
     groups: Sequence[SampledGroup],
     advantages_P_G: Sequence[NDArray[np.float64]],
     *,
-    drop_constant: bool,
+    drop_zero_variance: bool,
 ) -> Batch:
     """The datums of a step's groups, and which of them are left out of the update.
 
@@ -68,8 +68,8 @@ def step_batch(
             f"{len(rows_D)} rollouts became {len(data_D)} datums of other tokens; sample "
             "token-in, token-out"
         )
-    dropped = [drop_constant and group.constant for group in groups for _ in group.rows_G]
-    return Batch(data_D, [row.turn_T for row in rows_D], drop_constant, dropped)
+    dropped = [drop_zero_variance and group.zero_variance for group in groups for _ in group.rows_G]
+    return Batch(data_D, [row.turn_T for row in rows_D], drop_zero_variance, dropped)
 
 
 def step_data(

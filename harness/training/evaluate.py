@@ -1,4 +1,4 @@
-"""Evaluation of every item, as the task's prompter decodes and grades it."""
+"""Evaluation of every item, as the task's adapter decodes and grades it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from harness.cards.registration import EvaluationSpec
 from harness.records import Row
 from harness.tasks.task import Item
-from harness.training.prompts import AnyPrompter
-from harness.training.together import together
+from harness.training.task_adapter import AnyAdapter
 
 if TYPE_CHECKING:
     import tinker
@@ -21,7 +20,7 @@ UNDER_WAY = 256
 
 async def evaluate(
     sampler: tinker.SamplingClient,
-    prompter: AnyPrompter,
+    adapter: AnyAdapter,
     spec: EvaluationSpec,
     items: Sequence[Item],
     after_item: Callable[[Row], None],
@@ -30,7 +29,7 @@ async def evaluate(
 
     Args:
         sampler: the policy.
-        prompter: renders the prompts and grades.
+        adapter: renders the prompts and grades.
         spec: decoding and answer rule.
         items: the registered items; each is decoded exactly once, or drawn as often as registered.
         after_item: given each row as it is done; what it raises ends the evaluation.
@@ -45,7 +44,7 @@ async def evaluate(
 
     async def rows(item: Item) -> list[Row]:
         async with places:
-            found = await prompter.evaluated(sampler, spec, item)
+            found = await adapter.evaluated(sampler, spec, item)
         for row in found:
             after_item(row)
         return found

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from harness.cards import Arm
-from harness.cards.registration import LossClient
+from harness.cards.registration import LossBackend
 from harness.errors import RunError
 from harness.training.updates import update
 
@@ -32,7 +32,7 @@ async def gradient_cosine(
     where: str,
     client: tinker.TrainingClient,
     arm: Arm,
-    loss_client: LossClient,
+    loss_backend: LossBackend,
     batch: Data,
     fresh: Data,
 ) -> dict[str, float]:
@@ -44,7 +44,7 @@ async def gradient_cosine(
         RunError: the service reports no norm, or norms that no two gradients have.
     """
     sent = [
-        await update(client, batches, arm, loss_client, still())
+        await update(client, batches, arm, loss_backend, still())
         for batches in ([batch], [fresh], [batch, fresh])
     ]
     norms = [reported_norm(where, (await each.answer()).stepped.metrics or {}) for each in sent]

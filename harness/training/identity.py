@@ -20,7 +20,7 @@ RUNTIME_ARM_FIELDS = frozenset({"role", "look"})
 
 LATER_FIELDS: Mapping[str, object] = {
     "estimator_config": {},
-    "loss_clients": ("service",),
+    "loss_backends": ("service",),
     "samples": 1,
 }
 """Fields that came when results were already stored: at these values they leave a key as it was."""

@@ -6,22 +6,22 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from harness.audit.tracing import trace_step
 from harness.errors import DataError, RunError
-from harness.records import Prints, StepRecord
+from harness.records import Fingerprints, StepRecord
 from harness.tasks.task import Item
 from harness.training.checkpoints import open_arm, save_checkpoint
 from harness.training.context import ArmContext, ArmState
 from harness.training.datums import Batch, step_batch
 from harness.training.estimators import Estimate, refuse_bad_rewards
+from harness.training.fingerprints import take_fingerprints
 from harness.training.fixed_text import forward
+from harness.training.gather import gather
 from harness.training.gradient_probe import fresh_arm, gradient_cosine
 from harness.training.metrics import metrics_of
-from harness.training.prints import take_prints
 from harness.training.rollouts import SampledGroup, sample_step
-from harness.training.sent import sent_step
 from harness.training.snapshots import KEPT_SECONDS, delete_saved
 from harness.training.step_records import group_records, learner_logprobs
-from harness.training.together import both
 from harness.training.updates import update
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
     where = f"arm {context.arm.name}: step {step}"
     prompts = step_prompts(context, step)
     sampled_version, sampler = state.snapshots.sampler(step)
-    groups, (prints, _) = await both(
-        sample_step(sampler, context.prompter, context.arm, step, prompts),
-        both(printed(context, state, sampler), state.saved()),
+    groups, (prints, _) = await gather(
+        sample_step(sampler, context.adapter, context.arm, step, prompts),
+        gather(printed(context, state, sampler), state.saved()),
     )
     sampled = time.perf_counter()
 
@@ -84,7 +84,7 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
     updating = None
     if batch.trained:
         updating = await update(
-            state.client, [batch.trained], context.arm, context.loss_client, adam_params(context)
+            state.client, [batch.trained], context.arm, context.loss_backend, adam_params(context)
         )
     state.version += 1
     state.save_snapshot()
@@ -94,7 +94,7 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
         await state.saved()
 
     learner_D_T = learner_logprobs(where, batch, done, unsent)
-    records = group_records(context.prompter, groups, estimate, batch, learner_D_T)
+    records = group_records(context.adapter, groups, estimate, batch, learner_D_T)
     record = StepRecord(
         step=step,
         version=step,
@@ -110,24 +110,24 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
         },
     )
     if prints is not None:
-        record["prints"] = prints
-    if context.loss_client != "service":
-        record["loss_client"] = context.loss_client
-    sent = await sent_step(
-        state.witness.take(),
+        record["fingerprints"] = prints
+    if context.loss_backend != "service":
+        record["loss_backend"] = context.loss_backend
+    sent = await trace_step(
+        state.proxy.take(),
         record,
-        context.prompter,
+        context.adapter,
         context.train,
         probed=context.registration.gradient_probe is not None,
         replayed=context.replayed,
     )
-    record["sent"] = sent.plain()
+    record["trace"] = sent.plain()
     return record
 
 
 async def printed(
     context: ArmContext, state: ArmState, sampler: tinker.SamplingClient
-) -> Prints | None:
+) -> Fingerprints | None:
     """What tells the weights of sampler and learner apart, where arms lag.
 
     Without lag of the first step only: what differs there, differs under the same weights.
@@ -137,7 +137,7 @@ async def printed(
     """
     if not context.lagged and state.version:
         return None
-    prints = await take_prints(sampler, state.client, context.prompter.text(context.train[0]))
+    prints = await take_fingerprints(sampler, state.client, context.adapter.text(context.train[0]))
     if prints is None and context.lagged:
         raise RunError(
             f"arm {context.arm.name}: step {state.version}: the sampler does not return the "
@@ -159,8 +159,8 @@ def estimated(
     rewards_P_G = [group.rollouts.get_total_rewards() for group in groups]
     refuse_bad_rewards(context.arm.name, step, [index for index, _ in prompts], rewards_P_G)
     estimate = context.estimator.estimate([item for _, item in prompts], rewards_P_G)
-    drop = context.registration.training.drop_constant_groups
-    return estimate, step_batch(groups, estimate.advantages_P_G, drop_constant=drop)
+    drop = context.registration.training.drop_zero_variance_groups
+    return estimate, step_batch(groups, estimate.advantages_P_G, drop_zero_variance=drop)
 
 
 async def probe_gradient(
@@ -177,12 +177,12 @@ async def probe_gradient(
     at = len(context.order) - (step // probe.every + 1) * probe.groups
     prompts = [(index, context.train[index]) for index in context.order[at : at + probe.groups]]
     fresh, sampler = fresh_arm(context.arm, probe.groups), state.snapshots.client(step)
-    groups, (client, path) = await both(
-        sample_step(sampler, context.prompter, fresh, step, prompts), probe_client(context, state)
+    groups, (client, path) = await gather(
+        sample_step(sampler, context.adapter, fresh, step, prompts), probe_client(context, state)
     )
     _, batch = estimated(context, step, prompts, groups)
-    metrics, _ = await both(
-        gradient_cosine(where, client, context.arm, context.loss_client, data_D, batch.data_D),
+    metrics, _ = await gather(
+        gradient_cosine(where, client, context.arm, context.loss_backend, data_D, batch.data_D),
         delete_saved(context.service, [path]),
     )
     return metrics

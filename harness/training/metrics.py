@@ -21,7 +21,7 @@ def metrics_of(
 ) -> dict[str, float]:
     """A step's metrics: `step_metrics` and `staleness_metrics` of all that was sampled.
 
-    Where constant groups are dropped, `updated` is 0 for a step that had nothing else, and
+    Where zero-variance groups are dropped, `updated` is 0 for a step that had nothing else, and
     `dropped_groups` counts them. The same staleness figures of what was left come under `kept/`,
     with `rollouts` (as sent), `tokens` and `reward`; of nothing `kept/rollouts` alone is told.
 

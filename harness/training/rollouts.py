@@ -13,12 +13,11 @@ from tinker_cookbook.rl.types import TrajectoryGroup
 
 from harness.cards import Arm
 from harness.errors import RunError
-from harness.methods.staleness import is_constant
+from harness.methods.staleness import is_zero_variance
 from harness.tasks.task import Item
 from harness.training.completers import GroupCompleter, Sampling, TurnCompleter
-from harness.training.prompts import AnyPrompter
 from harness.training.streams import stream_seed
-from harness.training.together import together
+from harness.training.task_adapter import AnyAdapter
 from harness.training.token_rows import TokenRow, token_row
 
 if TYPE_CHECKING:
@@ -41,14 +40,14 @@ class SampledGroup:
         return [token_row(trajectory) for trajectory in self.rollouts.trajectories_G]
 
     @property
-    def constant(self) -> bool:
+    def zero_variance(self) -> bool:
         """Whether all rewards are equal."""
-        return is_constant(self.rollouts.get_total_rewards())
+        return is_zero_variance(self.rollouts.get_total_rewards())
 
 
 async def sample_step(
     sampler: tinker.SamplingClient,
-    prompter: AnyPrompter,
+    adapter: AnyAdapter,
     arm: Arm,
     step: int,
     prompts: Sequence[tuple[int, Item]],
@@ -60,7 +59,7 @@ async def sample_step(
 
     Args:
         sampler: the snapshot to sample from.
-        prompter: renders the prompts and makes the environments.
+        adapter: renders the prompts and makes the environments.
         arm: gives the group size and the seed.
         step: the step, part of each request's seed.
         prompts: (index in the train split, item), P of them.
@@ -71,13 +70,13 @@ async def sample_step(
     Raises:
         RunError: what came back can't be used; names arm, step and prompt.
     """
-    sampling = training_sampling(sampler, prompter)
+    sampling = training_sampling(sampler, adapter)
 
     async def sample(index: int, item: Item) -> SampledGroup:
         where = f"arm {arm.name}: step {step}, train item {index}"
         seed = stream_seed(arm.seed, "rollout", arm.name, step, index)
-        builder = prompter.group(item, arm.group_size)
-        if prompter.by_turns:
+        builder = adapter.group(item, arm.group_size)
+        if adapter.multi_turn:
             rollouts = await sample_episodes(builder, sampling, seed, where)
             return SampledGroup(index, arm.group_size, seed, rollouts)
         completer = GroupCompleter(sampling, seed, arm.group_size, where)
@@ -126,7 +125,7 @@ def unreadable(where: str, error: TinkerCookbookError) -> RunError:
     return RunError(f"{where}: the cookbook can't read a response: {error}")
 
 
-def training_sampling(sampler: tinker.SamplingClient, prompter: AnyPrompter) -> Sampling:
+def training_sampling(sampler: tinker.SamplingClient, adapter: AnyAdapter) -> Sampling:
     """The registered way to sample while training."""
-    training = prompter.training
-    return Sampling(sampler, training.max_tokens, training.temperature, prompter.stop)
+    training = adapter.training
+    return Sampling(sampler, training.max_tokens, training.temperature, adapter.stop)

@@ -19,9 +19,9 @@ from harness.tasks.sec_search.index import Retriever
 from harness.tasks.sec_search.limits import EpisodeLimits
 from harness.tasks.sec_search.metrics import FIGURES
 from harness.training.completers import Sampling
-from harness.training.prompts import Graded, Prompter
 from harness.training.rollouts import sample_episodes
 from harness.training.streams import stream_seed
+from harness.training.task_adapter import Graded, TaskAdapter
 
 if TYPE_CHECKING:
     import tinker
@@ -44,14 +44,14 @@ ENDINGS = (
 
 
 @dataclass(frozen=True)
-class SearchPrompter(Prompter[Query]):
+class SearchAdapter(TaskAdapter[Query]):
     """Sessions on one index; `limits` are of a training episode."""
 
     retriever: Retriever
     limits: EpisodeLimits
     syntax: Syntax
 
-    by_turns = True
+    multi_turn = True
 
     def tokens(self, item: Query) -> tinker.ModelInput:
         """The rendered question, with instructions and tools where the syntax shows them."""
@@ -134,10 +134,8 @@ def episode_row(
     )
 
 
-def search_prompter(
-    tokenizer: Tokenizer, experiment: Experiment, task: SearchTask
-) -> SearchPrompter:
-    """The prompter of the registered searches.
+def search_adapter(tokenizer: Tokenizer, experiment: Experiment, task: SearchTask) -> SearchAdapter:
+    """The adapter of the registered searches.
 
     Raises:
         CardError: the registration has no settings of the task.
@@ -146,7 +144,7 @@ def search_prompter(
     spec = registration.search
     if spec is None:
         raise CardError(f"{experiment.id}: no `search`; register the task's settings")
-    return SearchPrompter(
+    return SearchAdapter(
         search_renderer(registration.training.renderer, tokenizer),
         registration.training,
         task.retriever,

@@ -11,8 +11,6 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.training.together import together
-
 if TYPE_CHECKING:
     import tinker
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.errors import RunError
 from harness.methods.beff import executed_noise
-from harness.methods.staleness import constant_group_share
+from harness.methods.staleness import zero_variance_share
 from harness.records import GroupRecord, StepRecord
 
 GRAD_NORM = "service/grad_norm"
@@ -21,7 +21,7 @@ def step_metrics(
 ) -> dict[str, float]:
     """Means over the step's rollouts, and what the service reported.
 
-    `reward`, `correct` and `format` are means over rollouts; `constant_groups` is the share of
+    `reward`, `correct` and `format` are means over rollouts; `zero_variance_groups` is the share of
     groups whose rewards are all equal; `tokens` counts action tokens; `kl_behaviour_learner` is the
     k1 estimate, the mean of behaviour minus learner log-prob over action tokens, in nats;
     `entropy` is the mean of minus the behaviour log-prob. The service's own figures are prefixed
@@ -40,7 +40,7 @@ def step_metrics(
         "correct": _share([flag for group in groups for flag in group["correct_G"]]),
         "format": _share([flag for group in groups for flag in group["format_G"]]),
         "stopped": _share([stop == "stop" for group in groups for stop in group["stop_G"]]),
-        "constant_groups": constant_group_share([group["rewards_G"] for group in groups]),
+        "zero_variance_groups": zero_variance_share([group["rewards_G"] for group in groups]),
         "rollouts": float(len(rewards)),
         "tokens": float(len(behaviour)),
         "kl_behaviour_learner": math.fsum(gaps) / len(gaps),

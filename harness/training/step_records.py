@@ -10,7 +10,7 @@ from harness.errors import RunError
 from harness.records import GroupRecord
 from harness.training.datums import Batch
 from harness.training.estimators import Estimate
-from harness.training.prompts import AnyPrompter
+from harness.training.task_adapter import AnyAdapter
 from harness.training.updates import Update
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def learner_logprobs(
 
 
 def group_records(
-    prompter: AnyPrompter,
+    adapter: AnyAdapter,
     groups: Sequence[SampledGroup],
     estimate: Estimate,
     batch: Batch,
@@ -63,7 +63,7 @@ def group_records(
     records = []
     for group, advantages_G in zip(groups, estimate.advantages_P_G, strict=True):
         trajectories_G = group.rollouts.trajectories_G
-        graded_G = [prompter.graded(trajectory) for trajectory in trajectories_G]
+        graded_G = [adapter.graded(trajectory) for trajectory in trajectories_G]
         turns_G_K = [[turn.ac for turn in trajectory.transitions] for trajectory in trajectories_G]
         record = GroupRecord(
             prompt=group.prompt,
@@ -78,7 +78,7 @@ def group_records(
             logprobs_G_T=[[q for turn in turns_K for q in turn.logprobs] for turns_K in turns_G_K],
             learner_logprobs_G_T=[next(learner) for _ in turns_G_K],
         )
-        if prompter.by_turns:
+        if adapter.multi_turn:
             record["turn_lengths_G_K"] = [
                 [len(turn.tokens) for turn in turns_K] for turns_K in turns_G_K
             ]

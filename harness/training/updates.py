@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.cards import Arm
-from harness.cards.registration import LossClient
+from harness.cards.registration import LossBackend
 from harness.records import CUSTOM_LOSS
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ async def update(
     client: tinker.TrainingClient,
     batches: Sequence[list[tinker.Datum]],
     arm: Arm,
-    loss_client: LossClient,
+    loss_backend: LossBackend,
     adam: tinker.AdamParams,
 ) -> Sent:
     """Send the gradient of every batch, to be accumulated, and the step; no answer is awaited.
@@ -52,7 +52,7 @@ async def update(
     """
     passes, losses = [], list[CustomLoss]()
     for data_D in batches:
-        if loss_client == "service":
+        if loss_backend == "service":
             config = dict(arm.loss_config) or None
             passes.append(await client.forward_backward_async(data_D, arm.loss, config))
         else:

@@ -13,8 +13,8 @@ from harness.records import ItemRow, Row
 from harness.tasks.grading import boxed_number, final_number, is_exact
 from harness.tasks.gsm8k import Problem
 from harness.training.completers import Sampling
-from harness.training.prompts import Graded, Prompter
 from harness.training.streams import stream_seed
+from harness.training.task_adapter import Graded, TaskAdapter
 
 if TYPE_CHECKING:
     import tinker
@@ -27,7 +27,7 @@ GRADING_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class ProblemPrompter(Prompter[Problem]):
+class ProblemAdapter(TaskAdapter[Problem]):
     """Prompts and environments of the cookbook's math recipe."""
 
     def tokens(self, item: Problem) -> tinker.ModelInput:
@@ -116,11 +116,11 @@ class ProblemPrompter(Prompter[Problem]):
         return MathEnv.standard_fewshot_prefix() if self.training.few_shot == "standard" else []
 
 
-def problem_prompter(tokenizer: Tokenizer, training: TrainingSpec) -> ProblemPrompter:
-    """The prompter of word problems."""
+def problem_adapter(tokenizer: Tokenizer, training: TrainingSpec) -> ProblemAdapter:
+    """The adapter of word problems."""
     from tinker_cookbook.renderers import get_renderer
 
-    return ProblemPrompter(get_renderer(training.renderer, tokenizer), training)
+    return ProblemAdapter(get_renderer(training.renderer, tokenizer), training)
 
 
 def sampled_row(rows: Sequence[ItemRow]) -> ItemRow:

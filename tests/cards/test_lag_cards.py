@@ -35,7 +35,7 @@ def test_a_design_of_two_by_two(card, scale):
     arms = load(card, scale).arms
     cells = {(arm.role, arm.lag, arm.estimator) for arm in arms}
     settings = {
-        (a.steps, a.group_size, a.groups_per_batch, a.learning_rate, a.loss, a.loss_clients)
+        (a.steps, a.group_size, a.groups_per_batch, a.learning_rate, a.loss, a.loss_backends)
         for a in arms
     }
 

@@ -33,7 +33,7 @@ def test_the_cells_are_those_of_the_card(experiment):
     assert shared == {(0, 24, 128, 8, experiment.card.optimizer.lr, "ppo")}
     bounds = {tuple(sorted(arm.loss_config.items())) for arm in experiment.arms}
     assert bounds == {(("clip_high_threshold", 1.2), ("clip_low_threshold", 0.8))}
-    assert experiment.registration.training.drop_constant_groups
+    assert experiment.registration.training.drop_zero_variance_groups
 
 
 def test_every_open_point_is_settled_with_a_reason(experiment):

@@ -181,7 +181,7 @@ def clip_metric_without_sign() -> None:
 
 
 def constant_groups_kept() -> None:
-    """Arms with TailRL train on groups of equal rewards too, and say so nowhere."""
+    """Arms with TailRL train on zero-variance groups too, and say so nowhere."""
     import dataclasses
 
     def kept(original: Callable[..., Any], context: Any, *more: Any) -> Any:

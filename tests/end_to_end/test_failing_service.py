@@ -65,8 +65,8 @@ def train(experiment, task):
         )
         entry = RunStore(folder).entry("arm/one", {"arm": "one"})
         try:
-            client, prompter = service.client(), service.prompter(task)
-            context = arm_context(experiment, arm, task, client, prompter, entry)
+            client, adapter = service.client(), service.adapter(task)
+            context = arm_context(experiment, arm, task, client, adapter, entry)
             service.run(train_until(context, None, STEPS))
         finally:
             service.close()

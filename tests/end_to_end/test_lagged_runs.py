@@ -133,7 +133,7 @@ class TestUndisturbedRun:
                 r = np.exp(t["p"] - t["q"])
                 gain, kept = r * t["a"], np.clip(r, LOW, HIGH) * t["a"]
                 loss = -np.minimum(gain, kept)
-                assert record["loss_client"] == "custom"
+                assert record["loss_backend"] == "custom"
                 assert logged["custom/loss"] == pytest.approx(loss.sum(), rel=1e-4, abs=1e-4)
                 rewards = [x for group in record["groups"] for x in group["rewards_G"]]
                 assert logged["reward"] == pytest.approx(np.mean(rewards))
@@ -153,9 +153,9 @@ class TestUndisturbedRun:
         """The sampler's print is the learner's of update max(0, t - lag), at every step."""
         for name, records in steps_of(whole).items():
             lag = 4 if "lag4" in name else 0
-            learner = [np.asarray(record["prints"]["learner_T"]) for record in records]
+            learner = [np.asarray(record["fingerprints"]["learner_T"]) for record in records]
             for step, record in enumerate(records):
-                sampler = np.asarray(record["prints"]["sampler_T"])
+                sampler = np.asarray(record["fingerprints"]["sampler_T"])
                 gaps = [np.abs(sampler - each).max() for each in learner]
                 assert gaps[max(0, step - lag)] < 1e-5, (name, step)
                 assert record["sampled_version"] == max(0, step - lag)

@@ -35,7 +35,7 @@ def test_gate_stops_a_sabotaged_run(name, again):
 
 
 def test_a_datum_out_of_line_is_found_before_any_training(preflighted, tmp_path):
-    """What the loop sends to a real service is witnessed, whatever the loop means to send."""
+    """What the loop sends to a real service is recorded, whatever the loop means to send."""
     session = run(
         tmp_path / "session", "-p", "planted", "-m", "preflight", "-k", "capability",
         scale=preflighted.scale, runs=tmp_path / "runs", environ={PLANT: "stop_token_masked"},

@@ -167,9 +167,9 @@ class TestUndisturbedRun:
         """The sampler's print is the learner's of update max(0, t - lag), at every step."""
         for name, records in steps_of(whole).items():
             lag = LAG if "lag8" in name else 0
-            learner = [np.asarray(record["prints"]["learner_T"]) for record in records]
+            learner = [np.asarray(record["fingerprints"]["learner_T"]) for record in records]
             for step, record in enumerate(records):
-                sampler = np.asarray(record["prints"]["sampler_T"])
+                sampler = np.asarray(record["fingerprints"]["sampler_T"])
                 assert np.abs(sampler - learner[max(0, step - lag)]).max() < 1e-5, (name, step)
                 assert record["sampled_version"] == max(0, step - lag)
 
@@ -192,8 +192,8 @@ class TestUndisturbedRun:
     def test_each_evaluation_was_of_the_weights_that_were_trained(self, whole):
         """The sampler's print of each evaluation is the learner's at the end of the training."""
         for name in ARMS:
-            trained = stored.arm(whole.runs, name).summary()["print"]
-            scored = stored.entry(whole.runs, f"evaluation/{name}").summary()["print"]
+            trained = stored.arm(whole.runs, name).summary()["fingerprint"]
+            scored = stored.entry(whole.runs, f"evaluation/{name}").summary()["fingerprint"]
             assert np.abs(np.subtract(trained, scored)).max() < 1e-5
 
     def test_the_verdict_is_of_the_stored_data(self, whole):

@@ -16,12 +16,12 @@ from harness.methods.staleness import (
     Batch,
     by_turn,
     clip_fractions,
-    constant_group_share,
     entropy_estimates,
     expected_constant_share,
-    is_constant,
+    is_zero_variance,
     kl_estimates,
     ratio_stats,
+    zero_variance_share,
 )
 
 FIELD_CASES = json.loads((Path(__file__).parents[1] / "field_cases.json").read_text())
@@ -154,10 +154,10 @@ def test_entropies_by_hand():
 def test_constant_groups_are_counted_before_filtering():
     """All right, all wrong and equal graded rewards are constant; ragged groups count as one."""
     groups = [[1, 1, 1], [0, 0], [0.1, 0.1, 0.1], [0, 1, 0, 0]]
-    assert constant_group_share(groups) == 0.75
-    assert [is_constant(group) for group in groups] == [True, True, True, False]
+    assert zero_variance_share(groups) == 0.75
+    assert [is_zero_variance(group) for group in groups] == [True, True, True, False]
     with pytest.raises(StatisticsError, match="0 groups"):
-        constant_group_share([])
+        zero_variance_share([])
 
 
 def test_field_case_homogeneous_rate():
@@ -167,7 +167,7 @@ def test_field_case_homogeneous_rate():
     assert share == pytest.approx(expected["value"], abs=expected["abs_tol"])
     rng = np.random.default_rng(4)
     groups = (rng.uniform(size=(20_000, case["G"])) < case["p"]).astype(float)
-    assert constant_group_share(list(groups)) == pytest.approx(share, abs=0.01)
+    assert zero_variance_share(list(groups)) == pytest.approx(share, abs=0.01)
 
 
 @pytest.mark.parametrize("case_id", ["P03", "P04"])

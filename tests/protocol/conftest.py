@@ -17,7 +17,7 @@ from service_doubles import CARD, ScriptedService, small_experiment, small_task
 from harness.protocol.arms import ArmKeeper
 from harness.protocol.run import CardRun
 from harness.store import RunStore
-from harness.training.word_problems import ProblemPrompter
+from harness.training.word_problems import ProblemAdapter
 
 
 class FakeService:
@@ -25,8 +25,8 @@ class FakeService:
 
     embedded = True
 
-    def __init__(self, scripted, prompter):
-        self.scripted, self._prompter = scripted, prompter
+    def __init__(self, scripted, adapter):
+        self.scripted, self._prompter = scripted, adapter
         self.asked = 0
         self._runner = asyncio.Runner()
 
@@ -39,8 +39,8 @@ class FakeService:
         self.asked += 1
         return self.scripted
 
-    def prompter(self, _task):
-        """A prompter on a tokenizer of the problems."""
+    def adapter(self, _task):
+        """A adapter on a tokenizer of the problems."""
         return self._prompter
 
     def run(self, work):
@@ -65,33 +65,33 @@ def small():
 
 
 @pytest.fixture(scope="session")
-def prompter(words, small):
-    """A prompter on a tokenizer of these problems."""
-    return new_prompter(words, small)
+def adapter(words, small):
+    """A adapter on a tokenizer of these problems."""
+    return new_adapter(words, small)
 
 
-def new_prompter(words, small):
-    """A prompter on a tokenizer of its own."""
+def new_adapter(words, small):
+    """A adapter on a tokenizer of its own."""
     from tinker_cookbook.renderers import get_renderer
 
     from harness.embedded.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer([p.question for p in words.train], min_count=2)
     training = small.registration.training
-    return ProblemPrompter(get_renderer(training.renderer, tokenizer), training)
+    return ProblemAdapter(get_renderer(training.renderer, tokenizer), training)
 
 
 @pytest.fixture
-def fakes(small, words, prompter, tmp_path, monkeypatch):
+def fakes(small, words, adapter, tmp_path, monkeypatch):
     """`keeper(...)` and `run(...)` as a process of a pytest run makes them, over one store.
 
     `scripted` is the service's side, the same for all of them, as a service that outlives runs.
     """
-    scripted = ScriptedService(prompter, words)
+    scripted = ScriptedService(adapter, words)
     services = []
 
     def service(*_arguments):
-        services.append(FakeService(scripted, prompter))
+        services.append(FakeService(scripted, adapter))
         return services[-1]
 
     def keeper(run_id="first", retrain=False, experiment=small, served=None):
@@ -104,12 +104,12 @@ def fakes(small, words, prompter, tmp_path, monkeypatch):
             store.root,
             run_id,
             retrain,
-            lambda arm: arm.loss_clients[0],
+            lambda arm: arm.loss_backends[0],
         )
 
     def apart():
         """A service with a tokenizer of its own, which threads can't share; the rest is shared."""
-        own = new_prompter(words, small)
+        own = new_adapter(words, small)
         side = ScriptedService(own, words)
         side.calls, side.requests, side.saved = scripted.calls, scripted.requests, scripted.saved
         services.append(FakeService(side, own))

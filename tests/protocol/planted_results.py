@@ -32,10 +32,10 @@ from harness.protocol.arms import ArmKeeper
 from harness.protocol.decider import Decider
 from harness.store import Entry
 from harness.training import evaluate, loop, rollouts, word_problems
-from harness.training.prints import learner_print
+from harness.training.fingerprints import learner_fingerprint
+from harness.training.recording_proxy import RecordingProxy
 from harness.training.snapshots import Snapshots
-from harness.training.witness import Witness
-from harness.training.word_problems import ProblemPrompter
+from harness.training.word_problems import ProblemAdapter
 
 Edit = Callable[[Any], None]
 
@@ -80,8 +80,8 @@ class Late:
 def evaluated_with(change: Callable[[Any], Any]) -> Edit:
     """The test items are decoded by another specification."""
 
-    async def decoded(original: Any, sampler: Any, prompter: Any, spec: Any, *more: Any) -> Any:
-        return await original(sampler, prompter, change(spec), *more)
+    async def decoded(original: Any, sampler: Any, adapter: Any, spec: Any, *more: Any) -> Any:
+        return await original(sampler, adapter, change(spec), *more)
 
     return method(evaluate, "evaluate", decoded)
 
@@ -201,7 +201,7 @@ def moments_left_behind(monkeypatch: Any) -> None:
         return ScriptedTrainer(self._service, weights, 0.0, updates)
 
     name = "create_training_client_from_state_with_optimizer_async"
-    monkeypatch.setattr(Witness, name, without)
+    monkeypatch.setattr(RecordingProxy, name, without)
 
 
 def older_state_restored(monkeypatch: Any) -> None:
@@ -223,7 +223,7 @@ def resumed_from_nothing(monkeypatch: Any) -> None:
         state = await original(context)
         if state.version == 0:
             return state
-        service = state.witness.client()
+        service = state.proxy.client()
         state.client = await service.create_lora_training_client_async(
             context.base_model, rank=context.lora_rank, seed=context.arm.seed
         )
@@ -240,11 +240,11 @@ def one_update_early(monkeypatch: Any) -> None:
 
     def finish(self: Any, arm: Any) -> None:
         self._advance(arm, arm.steps - 1)
-        client, text = self._states[arm.name].client, self._print_text()
+        client, text = self._states[arm.name].client, self._fingerprint_text()
         path = self.service.run(arms._save_sampler(client, text))["sampler_path"]
         self._advance(arm, arm.steps)
-        trained = self.service.run(learner_print(self._states.pop(arm.name).client, text))
-        self.entry(arm).finish({"sampler_path": path, "print": trained})
+        trained = self.service.run(learner_fingerprint(self._states.pop(arm.name).client, text))
+        self.entry(arm).finish({"sampler_path": path, "fingerprint": trained})
 
     monkeypatch.setattr(ArmKeeper, "_finish", finish)
 
@@ -272,13 +272,13 @@ def always_the_first_arm(monkeypatch: Any) -> None:
 
 def trained_base(monkeypatch: Any) -> None:
     """The base model is evaluated from trained weights."""
-    original, seen = Witness.create_sampling_client_async, []
+    original, seen = RecordingProxy.create_sampling_client_async, []
 
     async def trained(self: Any, path: Any = None, _base: Any = None) -> Any:
         seen.extend([path] if path else [])
         return await original(self, path or seen[0], None)
 
-    monkeypatch.setattr(Witness, "create_sampling_client_async", trained)
+    monkeypatch.setattr(RecordingProxy, "create_sampling_client_async", trained)
 
 
 def best_of_two(monkeypatch: Any) -> None:
@@ -294,8 +294,8 @@ def best_of_two(monkeypatch: Any) -> None:
 def replies_of_the_neighbour(monkeypatch: Any) -> None:
     """Each item is graded by the reply to the next one."""
 
-    async def shifted(original: Any, sampler: Any, prompter: Any, spec: Any, items: Any, f: Any):
-        rows = await original(sampler, prompter, spec, items, f)
+    async def shifted(original: Any, sampler: Any, adapter: Any, spec: Any, items: Any, f: Any):
+        rows = await original(sampler, adapter, spec, items, f)
         return [
             word_problems.grade(item, row["response"], spec, row["n_tokens"], row["stop"])
             for item, row in zip(items, [*rows[1:], rows[0]], strict=True)
@@ -311,7 +311,7 @@ def test_prompt_with_advice(monkeypatch: Any) -> None:
         asked = dataclasses.replace(item, question=f"{item.question} Think step by step.")
         return await original(self, sampler, spec, asked)
 
-    method(ProblemPrompter, "evaluated", advised)(monkeypatch)
+    method(ProblemAdapter, "evaluated", advised)(monkeypatch)
 
 
 def lenient_grades(monkeypatch: Any) -> None:
@@ -329,8 +329,8 @@ def half_evaluated_and_copied(monkeypatch: Any) -> None:
     """The second half of the items gets the rows of the first."""
     original = evaluate.evaluate
 
-    async def copied(sampler: Any, prompter: Any, spec: Any, items: Any, after: Any) -> Any:
-        half = await original(sampler, prompter, spec, items[: len(items) // 2], after)
+    async def copied(sampler: Any, adapter: Any, spec: Any, items: Any, after: Any) -> Any:
+        half = await original(sampler, adapter, spec, items[: len(items) // 2], after)
         return [{**half[i % len(half)], "item_id": item.id} for i, item in enumerate(items)]
 
     monkeypatch.setattr(evaluate, "evaluate", copied)
@@ -412,9 +412,9 @@ PLANTED: dict[str, Planted] = {
     "late_whitening": Planted(Late(advantages_as(whitened)), ARM, "change it in the estimator"),
     "late_uniform_kernel": Planted(Late(uniform_kernel), ARM, "by gs1; weigh prompts by"),
     "late_annealed_tau": Planted(Late(annealed_tau), ARM, "by gs1; weigh prompts by"),
-    "late_other_gold": Planted(Late(method(ProblemPrompter, "group", other_gold)), ARM,
+    "late_other_gold": Planted(Late(method(ProblemAdapter, "group", other_gold)), ARM,
         "the stock environment gives"),
-    "late_other_question": Planted(Late(method(ProblemPrompter, "group", other_question)), ARM,
+    "late_other_question": Planted(Late(method(ProblemAdapter, "group", other_question)), ARM,
         "did not send the prompts"),
     # what is drawn, and what is stored
     "late_other_prompts": Planted(late_other_prompts, ARM,

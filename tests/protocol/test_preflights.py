@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.checks import PREFLIGHTS as IDS
+from harness.audit import PREFLIGHTS as IDS
 from harness.protocol.preflights import PREFLIGHTS, Context
 
 
 def _no_loss(arm):
     """No collector here asks who computes a loss."""
-    pytest.fail(f"the loss client of {arm.name} was asked for")
+    pytest.fail(f"the loss backend of {arm.name} was asked for")
 
 
 def context(small, identity):

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 from service_doubles import CARD, GRPO, GS1, PILOT, STEPS
 
-from harness.checks.finding import Finding
+from harness.audit.finding import Finding
 from harness.decisions import Verdict
 from harness.errors import RunError, StoreError
 from harness.protocol import preflights
@@ -111,8 +111,8 @@ def test_an_item_without_a_row_makes_the_outcome_invalid(fakes, monkeypatch):
     """Rows are joined on the registered items: a smaller n is no verdict."""
     original = evaluate.evaluate
 
-    async def but_one(sampler, prompter, spec, items, after_item):
-        return await original(sampler, prompter, spec, items[:-1], after_item)
+    async def but_one(sampler, adapter, spec, items, after_item):
+        return await original(sampler, adapter, spec, items[:-1], after_item)
 
     monkeypatch.setattr(evaluate, "evaluate", but_one)
     run = fakes.run()

@@ -16,7 +16,7 @@ from harness.cards import Experiment
 from harness.tasks.gsm8k import Task
 from harness.tasks.sec_search import SearchTask, synthetic_task
 from harness.tasks.sec_search.synthetic import TINY
-from harness.training.word_problems import ProblemPrompter
+from harness.training.word_problems import ProblemAdapter
 
 
 @pytest.fixture(scope="session")
@@ -38,18 +38,18 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> SearchTask:
 
 
 @pytest.fixture(scope="session")
-def renderer(words: Task, small: Experiment) -> ProblemPrompter:
-    """A prompter on a tokenizer of these problems."""
+def renderer(words: Task, small: Experiment) -> ProblemAdapter:
+    """A adapter on a tokenizer of these problems."""
     from tinker_cookbook.renderers import get_renderer
 
     from harness.embedded.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer([p.question for p in words.train], min_count=2)
     training = small.registration.training
-    return ProblemPrompter(get_renderer(training.renderer, tokenizer), training)
+    return ProblemAdapter(get_renderer(training.renderer, tokenizer), training)
 
 
 @pytest.fixture
-def service(renderer: ProblemPrompter, words: Task) -> ScriptedService:
+def service(renderer: ProblemAdapter, words: Task) -> ScriptedService:
     """A scripted service that nobody has called yet."""
     return ScriptedService(renderer, words)

@@ -13,16 +13,16 @@ import numpy as np
 import tinker
 from tinker_cookbook.rl.types import TrajectoryGroup
 
+from harness.audit.probes import throw_away
 from harness.tasks.sec_search import env as search
 from harness.tasks.sec_search import reward as search_reward
 from harness.training import loop, snapshots
 from harness.training.completers import GroupCompleter, Sampling, TurnCompleter
 from harness.training.estimators import Estimate, Estimator
-from harness.training.probes import throw_away
 from harness.training.rollouts import SampledGroup
-from harness.training.searches import SearchPrompter
+from harness.training.searches import SearchAdapter
 from harness.training.snapshots import Snapshots
-from harness.training.word_problems import ProblemPrompter
+from harness.training.word_problems import ProblemAdapter
 
 Edit = Callable[[Any], None]
 Row = np.ndarray[Any, Any]
@@ -214,7 +214,7 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     # rewards and advantages
     "rewards_of_the_neighbour": (rewards_as(lambda r: [*r[1:], r[0]]), STOCK),
     "rewards_clipped": (rewards_as(lambda r: [max(x, 0.0) for x in r]), "its grades make -0.1"),
-    "another_gold": (method(ProblemPrompter, "group", other_gold), STOCK),
+    "another_gold": (method(ProblemAdapter, "group", other_gold), STOCK),
     "advantages_of_the_neighbour": (
         advantages_as(lambda rows, _: [*rows[1:], rows[0]]), ESTIMATOR,
     ),
@@ -234,7 +234,7 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     ),
     "stale_sampler": (method(Snapshots, "save", first_snapshot_for_ever), "version 0 in 4 of 4"),
     "another_prompt": (
-        method(ProblemPrompter, "group", other_question), "did not send the prompts",
+        method(ProblemAdapter, "group", other_question), "did not send the prompts",
     ),
     # the data's order
     "other_prompts_in_one_arm": (
@@ -326,10 +326,10 @@ BY_TURNS: dict[str, tuple[Edit, str]] = {
     "one_seed": (sampled_with(seed=7), "with 1 different seeds"),
     "one_stream": (method(TurnCompleter, "__init__", one_stream), "give each a seed of its own"),
     "rewards_of_the_neighbour": (rewards_as(lambda r: [*r[1:], r[0]]), STOCK),
-    "fewer_turns": (method(SearchPrompter, "group", hurried), "did not send the prompts"),
+    "fewer_turns": (method(SearchAdapter, "group", hurried), "did not send the prompts"),
     "free_silence": (method(search, "episode_reward", free_silence), "of F4 0 are paid -0.2"),
     "f1": (f1, "precision"),
-    "facts_of_others": (method(SearchPrompter, "group", facts_of_others), STOCK),
+    "facts_of_others": (method(SearchAdapter, "group", facts_of_others), STOCK),
     "all_that_was_met": (
         method(search.SearchEnv, "_end", all_that_was_met), "curated chunks, ",
     ),

@@ -14,7 +14,7 @@ from service_doubles import Request, ScriptedService, sequence
 
 from harness.cards import Experiment, load_experiment
 from harness.tasks.sec_search import SearchTask
-from harness.training.searches import SearchPrompter, search_prompter
+from harness.training.searches import SearchAdapter, search_adapter
 from harness.training.streams import stream_seed
 
 CARD = Path(__file__).parents[2] / "experiments/cards/tailrl_lag8_sec_search_4b.json"
@@ -48,13 +48,13 @@ def small_search() -> Experiment:
     return dataclasses.replace(whole, card=card, registration=registration)
 
 
-def compact_prompter(experiment: Experiment, task: SearchTask) -> SearchPrompter:
-    """The prompter of the compact syntax on the search model's tokenizer."""
+def compact_adapter(experiment: Experiment, task: SearchTask) -> SearchAdapter:
+    """The adapter of the compact syntax on the search model's tokenizer."""
     from tinker_cookbook.tokenizer_utils import get_tokenizer
 
     from harness.embedded import SEARCH_MODEL_DIR
 
-    return search_prompter(get_tokenizer(str(SEARCH_MODEL_DIR)), experiment, task)
+    return search_adapter(get_tokenizer(str(SEARCH_MODEL_DIR)), experiment, task)
 
 
 def seed_of(group_seed: int, rollout: int, turn: int) -> int:
@@ -88,7 +88,7 @@ class SessionSampler:
     Log-probs tell each token of each request apart, exactly in single precision.
     """
 
-    prompter: SearchPrompter
+    adapter: SearchAdapter
     replies: Mapping[int, Reply] = field(default_factory=dict)
     otherwise: Reply = "f"
     asked: list[tuple[int, list[int], int]] = field(default_factory=list)
@@ -117,9 +117,9 @@ class SessionSampler:
         return tinker.SampleResponse(sequences=[sequence(tokens, logprobs, reason)])
 
     def _tokens(self, reply: Reply) -> tuple[list[int], str]:
-        stop = int(self.prompter.stop[0])
+        stop = int(self.adapter.stop[0])
         if isinstance(reply, str):
-            tokenizer = self.prompter.renderer.tokenizer
+            tokenizer = self.adapter.renderer.tokenizer
             written = [t for c in reply for t in tokenizer.encode(c, add_special_tokens=False)]
             return [*written, stop], "stop"
         return list(reply), "stop" if reply[-1] == stop else "length"

@@ -25,7 +25,7 @@ from harness.tasks.gsm8k import Problem, Task
 from harness.training.context import ArmContext
 from harness.training.estimators import estimator
 from harness.training.streams import data_order
-from harness.training.word_problems import ProblemPrompter
+from harness.training.word_problems import ProblemAdapter
 
 CARD = Path(__file__).parents[2] / "experiments" / "cards" / "gs1_vs_grpo_gsm8k_2b.json"
 GRPO, GS1 = "grpo_gs8_seed0", "gs1_seed0"
@@ -94,9 +94,9 @@ class ScriptedService:
     time.
     """
 
-    def __init__(self, prompter: ProblemPrompter, task: Task) -> None:
-        self.tokenizer = prompter.renderer.tokenizer
-        self.stop = int(prompter.stop[0])
+    def __init__(self, adapter: ProblemAdapter, task: Task) -> None:
+        self.tokenizer = adapter.renderer.tokenizer
+        self.stop = int(adapter.stop[0])
         self.gold = {p.question: p.gold for p in (*task.train, *task.test)}
         self.calls: list[tuple[object, ...]] = []
         self.requests: list[Request] = []
@@ -315,7 +315,7 @@ def arm_context(
     name: str,
     task: Task,
     service: ScriptedService,
-    prompter: ProblemPrompter,
+    adapter: ProblemAdapter,
     folder: Path,
     before_step: Callable[[], None] = lambda: None,
     after_step: Callable[[StepRecord], None] = lambda _record: None,
@@ -330,7 +330,7 @@ def arm_context(
         train=task.train,
         order=data_order(experiment.registration.training.data_order_seed, len(task.train)),
         service=service,  # type: ignore[arg-type]  # a double
-        prompter=prompter,
+        adapter=adapter,
         estimator=estimator(arm, [problem.question for problem in task.train]),
         entry=RunStore(folder).entry(f"arm/{name}", {"arm": name}),
         before_step=before_step,

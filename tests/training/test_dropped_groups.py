@@ -18,7 +18,7 @@ def _context(words, service, renderer, tmp_path):
     def made(drop=True, folder="store", lag=0, **changes):
         experiment = small_experiment(lag)
         training = experiment.registration.training.model_copy(
-            update={"drop_constant_groups": drop}
+            update={"drop_zero_variance_groups": drop}
         )
         registration = experiment.registration.model_copy(update={"training": training})
         experiment = dataclasses.replace(experiment, registration=registration)

@@ -41,7 +41,7 @@ TRAINING = {
     "pilot_steps": 1,
     "checkpoint_every": 1,
     "reuse_prompts": True,
-    "drop_constant_groups": True,
+    "drop_zero_variance_groups": True,
 }
 ARM = {
     "name": "renamed",
@@ -58,13 +58,13 @@ ARM = {
     "lag": 1,
     "look": 2,
     "estimator_config": {"quantile": 0.5},
-    "loss_clients": ("custom", "service"),
+    "loss_backends": ("custom", "service"),
 }
 EVALUATION = {"max_tokens": 17, "temperature": 0.5, "answer": "boxed", "samples": 8}
 
 RUNTIME = {"pilot_steps", "checkpoint_every", "role", "look"}
 # they came when results were already stored, and are in no key at their defaults
-LATER = {"estimator_config", "loss_clients", "samples"}
+LATER = {"estimator_config", "loss_backends", "samples"}
 
 NOT_CLASSED = (
     "{model}.{names} is not classed. Either it changes what is computed: give it another value in "

@@ -8,10 +8,10 @@ import tinker
 from service_doubles import GRPO, STEPS, arm_context, small_experiment
 from tinker.types import RequestErrorCategory
 
+from harness.audit.lag import executed_lags
 from harness.cards.registration import GradientProbe
-from harness.checks.lag import executed_lags
 from harness.errors import BudgetExceeded, DataError, RunError, ServiceError
-from harness.training.checkpoints import let_go
+from harness.training.checkpoints import delete_checkpoints
 from harness.training.loop import train_until
 from harness.training.snapshots import Snapshots
 
@@ -31,7 +31,7 @@ def _context(words, service, renderer, tmp_path):
         experiment = dataclasses.replace(experiment, registration=registration)
         built = arm_context(experiment, GRPO, words, service, renderer, tmp_path / folder)
         arm = dataclasses.replace(built.arm, loss="ppo", loss_config=CLIP)
-        return dataclasses.replace(built, arm=arm, loss_client=client, **changes)
+        return dataclasses.replace(built, arm=arm, loss_backend=client, **changes)
 
     return made
 
@@ -98,7 +98,7 @@ def test_without_any_lag_the_first_step_alone_is_printed(context, service):
     plain = context(0)
     train(plain)
 
-    assert ["prints" in record for record in stored(plain)] == [True, *[False] * (STEPS - 1)]
+    assert ["fingerprints" in record for record in stored(plain)] == [True, *[False] * (STEPS - 1)]
     assert service.named("forward") == [("forward", version) for version in (0, 2, 4, 5)]
 
 
@@ -144,7 +144,7 @@ def test_at_every_checkpoint_the_service_holds_what_a_resumed_arm_needs_and_no_m
     assert sorted(map(int, checkpoint["snapshots"])) == list(
         range(max(0, version - lag), version + 1)
     )
-    asyncio.run(let_go(service, lagged.entry, state))
+    asyncio.run(delete_checkpoints(service, lagged.entry, state))
     assert service.saved == {}
 
 
@@ -220,7 +220,7 @@ def test_the_gradient_probe_leaves_the_arm_alone(context):
 
     for without, record in zip(stored(plain), stored(probed), strict=True):
         assert record["groups"] == without["groups"]
-        assert record["prints"] == without["prints"]
+        assert record["fingerprints"] == without["fingerprints"]
         more = record["metrics"].keys() - without["metrics"].keys()
         assert more
         assert all(name.startswith("probe/") for name in more)
@@ -312,7 +312,7 @@ def test_field_case_the_trained_ids_are_the_sampled_ids(context, service):
     rows = iter(data)
 
     for group in groups:
-        prompt = lagged.prompter.tokens(lagged.train[group["prompt"]]).to_ints()
+        prompt = lagged.adapter.tokens(lagged.train[group["prompt"]]).to_ints()
         for tokens in group["tokens_G_T"]:
             datum = next(rows)
             assert [*prompt, *tokens][:-1] == datum.model_input.to_ints()

@@ -8,7 +8,7 @@ import pytest
 import tinker
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_doubles import SessionSampler, compact_prompter, scripted, search_experiment, seed_of
+from search_doubles import SessionSampler, compact_adapter, scripted, search_experiment, seed_of
 from service_doubles import sequence
 
 from harness.errors import RunError
@@ -42,19 +42,19 @@ def _experiment():
     return search_experiment()
 
 
-@pytest.fixture(scope="module", name="prompter")
+@pytest.fixture(scope="module", name="adapter")
 def _prompter(experiment, task):
-    return compact_prompter(experiment, task)
+    return compact_adapter(experiment, task)
 
 
 @pytest.fixture(name="sample")
-def _sample(prompter, experiment, task):
+def _sample(adapter, experiment, task):
     """Sample one step of the arm on the train questions with these indices."""
 
-    def sampled(sampler, step=3, indices=(0, 4), size=3, prompter=prompter):
+    def sampled(sampler, step=3, indices=(0, 4), size=3, adapter=adapter):
         arm = dataclasses.replace(experiment.arm(ARM), group_size=size)
         prompts = [(index, task.train[index]) for index in indices]
-        return asyncio.run(sample_step(sampler, prompter, arm, step, prompts))
+        return asyncio.run(sample_step(sampler, adapter, arm, step, prompts))
 
     return sampled
 
@@ -65,16 +65,16 @@ def group_seed(step, index):
 
 
 class TestRequests:
-    def test_one_a_step_query_rollout_and_turn(self, sample, prompter):
+    def test_one_a_step_query_rollout_and_turn(self, sample, adapter):
         """Each turn of each rollout is one request for one sample, with a seed of its own."""
-        sampler = SessionSampler(prompter, otherwise="s1")
+        sampler = SessionSampler(adapter, otherwise="s1")
         groups = sample(sampler)
         turns = [len(t.transitions) for g in groups for t in g.rollouts.trajectories_G]
         expected = {
             seed_of(group_seed(3, index), rollout, turn)
             for index in (0, 4)
             for rollout in range(3)
-            for turn in range(prompter.limits.max_turns)
+            for turn in range(adapter.limits.max_turns)
         }
 
         assert [n for _, _, n in sampler.asked] == [1] * sum(turns)
@@ -85,30 +85,30 @@ class TestRequests:
             (index, group_seed(3, index), 3) for index in (0, 4)
         ]
 
-    def test_what_was_asked_for_is_no_count_of_what_came(self, sample, prompter):
+    def test_what_was_asked_for_is_no_count_of_what_came(self, sample, adapter):
         """Of environments that are too few it is still the registered group size."""
 
-        class OneShort(type(prompter)):
+        class OneShort(type(adapter)):
             def group(self, item, size):
                 return super().group(item, size - 1)
 
-        fields = {f.name: getattr(prompter, f.name) for f in dataclasses.fields(prompter)}
-        groups = sample(SessionSampler(prompter, otherwise="s1"), prompter=OneShort(**fields))
+        fields = {f.name: getattr(adapter, f.name) for f in dataclasses.fields(adapter)}
+        groups = sample(SessionSampler(adapter, otherwise="s1"), adapter=OneShort(**fields))
 
         assert [(g.requested, len(g.rollouts.trajectories_G)) for g in groups] == [(3, 2)] * 2
 
-    def test_all_rollouts_of_a_step_are_under_way_at_once(self, sample, prompter):
+    def test_all_rollouts_of_a_step_are_under_way_at_once(self, sample, adapter):
         """16 questions of 8 rollouts wait for the service together, not for each other."""
-        sampler = SessionSampler(prompter)
+        sampler = SessionSampler(adapter)
         sample(sampler, indices=range(16), size=8)
 
         assert sampler.most_under_way == 128
 
-    def test_what_the_policy_sees_is_what_it_said(self, sample, prompter):
+    def test_what_the_policy_sees_is_what_it_said(self, sample, adapter):
         """The prompt of a turn starts with the prompt before, and the very tokens of the reply."""
         seeds = group_seed(3, 0)
         script = ["s1", "s12", "ra", "cab", "f"]
-        sampler = SessionSampler(prompter, scripted({seeds: [script]}))
+        sampler = SessionSampler(adapter, scripted({seeds: [script]}))
         sample(sampler, indices=(0,), size=1)
         for turn in range(4):
             before, now = seed_of(seeds, 0, turn), seed_of(seeds, 0, turn + 1)
@@ -116,22 +116,22 @@ class TestRequests:
             assert sampler.prompts[now][: len(whole)] == whole
             assert len(sampler.prompts[now]) > len(whole)
 
-    def test_other_steps_and_questions_have_other_seeds(self, sample, prompter):
+    def test_other_steps_and_questions_have_other_seeds(self, sample, adapter):
         """No seed of one step comes again in another."""
         seeds = []
         for step, indices in ((3, (0, 4)), (4, (0, 4)), (3, (1, 5))):
-            sampler = SessionSampler(prompter)
+            sampler = SessionSampler(adapter)
             sample(sampler, step=step, indices=indices)
             seeds += [seed for seed, _, _ in sampler.asked]
         assert len(set(seeds)) == len(seeds)
 
-    def test_a_prompt_that_leaves_no_room_is_an_error(self, sample, prompter):
+    def test_a_prompt_that_leaves_no_room_is_an_error(self, sample, adapter):
         """An episode without a turn can't be trained on; question and cure are named."""
         narrow = dataclasses.replace(
-            prompter, limits=EpisodeLimits(max_tokens=20, max_generation_tokens=16)
+            adapter, limits=EpisodeLimits(max_tokens=20, max_generation_tokens=16)
         )
         with pytest.raises(RunError, match=f"{ARM}: step 3, train item 0: 3 .* raise max_seq_len"):
-            sample(SessionSampler(prompter), indices=(0,), prompter=narrow)
+            sample(SessionSampler(adapter), indices=(0,), adapter=narrow)
 
     def test_a_turn_without_logprobs_is_an_error(self, sample):
         """Arm, step, item, rollout and turn are named."""
@@ -160,12 +160,12 @@ class TestRequests:
 
 
 class TestEvaluation:
-    def test_a_row_a_question_and_draw(self, prompter, experiment, task):
+    def test_a_row_a_question_and_draw(self, adapter, experiment, task):
         """Draws of a question differ in their seed; scores and ending are the episode's own."""
         spec = experiment.registration.evaluation
-        sampler = SessionSampler(prompter, otherwise="f")
+        sampler = SessionSampler(adapter, otherwise="f")
         seen = []
-        rows = asyncio.run(evaluate(sampler, prompter, spec, task.test[:3], seen.append))
+        rows = asyncio.run(evaluate(sampler, adapter, spec, task.test[:3], seen.append))
 
         assert [(r["item_id"], r["draw"]) for r in rows] == [
             (query.id, draw) for query in task.test[:3] for draw in range(2)
@@ -180,22 +180,22 @@ class TestEvaluation:
             assert row["scores"]["stop=tool_stopped"] == 1.0
             assert "correct" not in row
 
-    def test_the_seed_of_a_draw_is_the_items_and_no_arms(self, prompter, experiment, task):
+    def test_the_seed_of_a_draw_is_the_items_and_no_arms(self, adapter, experiment, task):
         """Every policy is evaluated under the same noise."""
         spec = experiment.registration.evaluation
-        sampler = SessionSampler(prompter)
+        sampler = SessionSampler(adapter)
         query = task.test[0]
-        asyncio.run(evaluate(sampler, prompter, spec, [query], lambda _: None))
+        asyncio.run(evaluate(sampler, adapter, spec, [query], lambda _: None))
         base = stream_seed(0, "evaluation", query.id)
 
         assert {seed for seed, _, _ in sampler.asked} == {seed_of(base, d, 0) for d in range(2)}
 
 
-def test_random_sessions_stay_aligned_down_to_datums_and_records(prompter, task):
+def test_random_sessions_stay_aligned_down_to_datums_and_records(adapter, task):
     """Tokens, both log-probs, turns and advantages are one, through results, cuts and overflow.
 
     What was sampled, what the datums carry, what the learner answers and what is stored are
-    compared token by token; groups of equal rewards are left out of the update whole.
+    compared token by token; zero-variance groups are left out of the update whole.
     """
     endings, kinds = set(), set()
     group_sessions = st.lists(SESSION, min_size=2, max_size=2)
@@ -208,18 +208,18 @@ def test_random_sessions_stay_aligned_down_to_datums_and_records(prompter, task)
     )
     @settings(max_examples=60)
     def check(sessions_P_G, max_tokens, advantages):
-        limits = EpisodeLimits(TURNS, max_tokens, 16, session=prompter.limits.session)
-        narrow = dataclasses.replace(prompter, limits=limits)
-        sampler = SessionSampler(prompter, scripted(dict(enumerate(sessions_P_G))))
+        limits = EpisodeLimits(TURNS, max_tokens, 16, session=adapter.limits.session)
+        narrow = dataclasses.replace(adapter, limits=limits)
+        sampler = SessionSampler(adapter, scripted(dict(enumerate(sessions_P_G))))
         groups = [
             asyncio.run(
-                sample_episodes(narrow.group(task.train[p], 2), sampling(sampler, prompter), p, "x")
+                sample_episodes(narrow.group(task.train[p], 2), sampling(sampler, adapter), p, "x")
             )
             for p in range(2)
         ]
         sampled = [sampled_group(p, group) for p, group in enumerate(groups)]
         advantages_P_G = [np.asarray(row) for row in advantages]
-        batch = step_batch(sampled, advantages_P_G, drop_constant=True)
+        batch = step_batch(sampled, advantages_P_G, drop_zero_variance=True)
         # a learner whose log-probs say where in which datum they stand, exactly in float32
         learner = [
             np.arange(d.model_input.length) / 64 - 8.0 * i for i, d in enumerate(batch.data_D)
@@ -276,9 +276,9 @@ def check_rollout(sampler, record: GroupRecord, p, g, batch, d, learner_T, advan
     assert record["advantages_G"][g] == advantage
 
 
-def sampling(sampler, prompter):
+def sampling(sampler, adapter):
     """How these sessions are sampled."""
-    return Sampling(sampler, 16, 1.0, prompter.stop)
+    return Sampling(sampler, 16, 1.0, adapter.stop)
 
 
 def sampled_group(seed, rollouts):
@@ -301,9 +301,9 @@ def answers(batch, learner):
     return done, [row for row, out in pairs if out]
 
 
-def test_a_datum_of_other_tokens_is_refused(sample, prompter, monkeypatch):
+def test_a_datum_of_other_tokens_is_refused(sample, adapter, monkeypatch):
     """One wrong token in a datum of the right length."""
-    groups = sample(SessionSampler(prompter, otherwise="s1"), indices=(0, 1), size=2)
+    groups = sample(SessionSampler(adapter, otherwise="s1"), indices=(0, 1), size=2)
     advantages_P_G, honest = [np.zeros(2), np.zeros(2)], datums.step_data
 
     def misheard(*arguments):
@@ -314,8 +314,8 @@ def test_a_datum_of_other_tokens_is_refused(sample, prompter, monkeypatch):
         inputs["target_tokens"] = tinker.TensorData.from_numpy(targets_T)
         return data_D
 
-    assert step_batch(groups, advantages_P_G, drop_constant=False).data_D
+    assert step_batch(groups, advantages_P_G, drop_zero_variance=False).data_D
     monkeypatch.setattr(datums, "step_data", misheard)
 
     with pytest.raises(RunError, match="4 rollouts became 4 datums of other tokens"):
-        step_batch(groups, advantages_P_G, drop_constant=False)
+        step_batch(groups, advantages_P_G, drop_zero_variance=False)

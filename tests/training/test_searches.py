@@ -1,4 +1,4 @@
-"""The search prompter at full scale: JSON calls, rendered by the cookbook."""
+"""The search adapter at full scale: JSON calls, rendered by the cookbook."""
 
 import asyncio
 import dataclasses
@@ -17,7 +17,7 @@ from harness.tasks.sec_search.compact_env import CompactRenderer
 from harness.tasks.sec_search.limits import EpisodeLimits
 from harness.training.completers import Sampling
 from harness.training.rollouts import sample_episodes
-from harness.training.searches import search_prompter, search_renderer
+from harness.training.searches import search_adapter, search_renderer
 
 
 @pytest.fixture(scope="module", name="full")
@@ -25,10 +25,10 @@ def _full():
     return load_experiment(CARD, "full")
 
 
-@pytest.fixture(scope="module", name="prompter")
+@pytest.fixture(scope="module", name="adapter")
 def _prompter(full, task):
-    """The registered prompter on the nano tokenizer, which spells in bytes and needs more room."""
-    made = search_prompter(get_tokenizer(str(MODEL_DIR)), full, task)
+    """The registered adapter on the nano tokenizer, which spells in bytes and needs more room."""
+    made = search_adapter(get_tokenizer(str(MODEL_DIR)), full, task)
     roomy = EpisodeLimits(max_tokens=60_000, max_generation_tokens=3_000)
     return dataclasses.replace(made, limits=roomy)
 
@@ -44,8 +44,8 @@ def call(name, **arguments):
 class Player:
     """Doubles a sampler: one script for every rollout, by the seeds of a group."""
 
-    def __init__(self, prompter, seed, scripts):
-        self.prompter = prompter
+    def __init__(self, adapter, seed, scripts):
+        self.adapter = adapter
         self.replies = {
             seed_of(seed, g, k): reply
             for g, script in enumerate(scripts)
@@ -57,14 +57,14 @@ class Player:
         assert prompt.length > 0
         assert num_samples == 1
         text = self.replies[sampling_params.seed]
-        encode = self.prompter.renderer.tokenizer.encode
-        tokens = [*encode(text, add_special_tokens=False), self.prompter.stop[0]]
+        encode = self.adapter.renderer.tokenizer.encode
+        tokens = [*encode(text, add_special_tokens=False), self.adapter.stop[0]]
         return tinker.SampleResponse(sequences=[sequence(tokens, [-1.0] * len(tokens))])
 
 
 def test_limits_and_syntax_are_the_registered_ones(full, task):
     """Turns, tokens of an episode and of a reply, and what a session shows."""
-    made = search_prompter(get_tokenizer(str(MODEL_DIR)), full, task)
+    made = search_adapter(get_tokenizer(str(MODEL_DIR)), full, task)
     spec = full.registration.search
 
     assert made.syntax == "json"
@@ -75,11 +75,11 @@ def test_limits_and_syntax_are_the_registered_ones(full, task):
     assert {k: shown[k] for k in spec.session.model_dump()} == spec.session.model_dump()
 
 
-def test_the_prompt_shows_tools_and_question_and_the_text_the_facts(prompter, task):
+def test_the_prompt_shows_tools_and_question_and_the_text_the_facts(adapter, task):
     """What prints and preflights score starts with the very prompt of an episode."""
     query = task.train[0]
-    tokenizer = prompter.renderer.tokenizer
-    prompt, text = prompter.tokens(query).to_ints(), prompter.text(query)
+    tokenizer = adapter.renderer.tokenizer
+    prompt, text = adapter.tokens(query).to_ints(), adapter.text(query)
     shown = str(tokenizer.decode(prompt))
 
     assert "bm25_search" in shown
@@ -88,7 +88,7 @@ def test_the_prompt_shows_tools_and_question_and_the_text_the_facts(prompter, ta
     assert str(tokenizer.decode(text[len(prompt) :])).startswith(query.facts[0].text)
 
 
-def test_scripted_episodes_are_graded_as_the_task_says(prompter, task):
+def test_scripted_episodes_are_graded_as_the_task_says(adapter, task):
     """An oracle has F4 1 and is correct; an empty finish earns -0.2; a bad call is off format."""
     query = task.test[0]
     gold = [fact.chunk_ids[0] for fact in query.facts]
@@ -99,13 +99,13 @@ def test_scripted_episodes_are_graded_as_the_task_says(prompter, task):
         looks.append(call("bm25_search", query=words, k=5))
     oracle = [*looks, call("curate", document_ids=json.dumps(gold)), call("finish")]
     broken = "\n\n<tool_call>\n<function=>\n</function>\n</tool_call>"
-    player = Player(prompter, 7, [oracle, [call("finish")], [broken], ["I am done."]])
-    sampling = Sampling(player, 3_000, 1.0, prompter.stop)
+    player = Player(adapter, 7, [oracle, [call("finish")], [broken], ["I am done."]])
+    sampling = Sampling(player, 3_000, 1.0, adapter.stop)
 
-    group = asyncio.run(sample_episodes(prompter.group(query, 4), sampling, 7, "here"))
+    group = asyncio.run(sample_episodes(adapter.group(query, 4), sampling, 7, "here"))
 
     assert group.get_total_rewards() == [1.0, -0.2, -0.2, -0.2]
-    found = [prompter.graded(trajectory) for trajectory in group.trajectories_G]
+    found = [adapter.graded(trajectory) for trajectory in group.trajectories_G]
     assert [graded.correct for graded in found] == [True, False, False, False]
     assert [graded.format for graded in found] == [True, True, False, False]
     first, *others = (graded.figures for graded in found)
@@ -120,9 +120,9 @@ def test_scripted_episodes_are_graded_as_the_task_says(prompter, task):
     assert all(each.keys() == first.keys() for each in others)
 
 
-def test_the_compact_renderer_goes_by_its_registered_name(prompter):
+def test_the_compact_renderer_goes_by_its_registered_name(adapter):
     """Any other name is the cookbook's to know."""
-    tokenizer = prompter.renderer.tokenizer
+    tokenizer = adapter.renderer.tokenizer
 
     assert isinstance(search_renderer("harness/compact", tokenizer), CompactRenderer)
     assert not isinstance(search_renderer("qwen3_5", tokenizer), CompactRenderer)
@@ -133,4 +133,4 @@ def test_a_registration_without_settings_is_refused(full, task):
     registration = full.registration.model_copy(update={"search": None})
     bare = dataclasses.replace(full, registration=registration)
     with pytest.raises(CardError, match="register the task's settings"):
-        search_prompter(get_tokenizer(str(MODEL_DIR)), bare, task)
+        search_adapter(get_tokenizer(str(MODEL_DIR)), bare, task)

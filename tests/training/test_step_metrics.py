@@ -40,7 +40,7 @@ def test_figures_are_means_over_rollouts_and_tokens():
             "correct": 0.25,
             "format": 0.5,
             "stopped": 0.75,
-            "constant_groups": 0.5,
+            "zero_variance_groups": 0.5,
             "rollouts": 4.0,
             "tokens": 5.0,
             "kl_behaviour_learner": -0.1,

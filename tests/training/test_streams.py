@@ -97,7 +97,7 @@ def rollout_seeds(context):
     prompts = list(enumerate(context.train[:5]))
     sampler = ScriptedSampler(service, 0.0, "base")
     before = len(service.requests)
-    asyncio.run(sample_step(sampler, context.prompter, context.arm, 0, prompts))
+    asyncio.run(sample_step(sampler, context.adapter, context.arm, 0, prompts))
     return [request.params.seed for request in service.requests[before:]]
 
 

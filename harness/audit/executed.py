@@ -1,0 +1,270 @@
+"""What an arm's stored steps must show whatever it learns: the registered prompts, rewards as they
+were graded, the estimator's advantages, groups dropped as registered, whole responses, rollouts
+that are drawn independently.
+
+Read again from card, registration and records alone, by code that shares nothing with the loop's.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from harness.audit import recomputed
+from harness.audit.episodes import episode_fault
+from harness.audit.kernel import Corpus
+from harness.cards import Arm, Experiment
+from harness.cards.registration import SearchSpec, TrainingSpec
+from harness.records import GroupRecord, StepRecord
+from harness.tasks.sec_search import Query
+from harness.tasks.task import Item
+
+CLOSE = 1e-9
+"""Two float64 computations of one reward or advantage, at most a few units large."""
+
+LOOKED_AT = 8
+"""Steps of an arm whose baselines are worked out again from the texts: a few milliseconds each."""
+
+STAKE = 0.5
+"""Of the wealth that each pair of tokens bets, in (0, 1); see `sameness`."""
+
+CERTAIN = math.log(1e9)
+"""Wealth, as a logarithm, that independent rollouts reach once in 10^9 arms."""
+
+Fault = str | None
+
+
+def execution_problems(
+    experiment: Experiment, arm: Arm, records: Sequence[StepRecord], train: Sequence[Item]
+) -> list[str]:
+    """Where steps are not what card and registration say, one line a kind of mistake.
+
+    Args:
+        experiment: the card and its registration.
+        arm: the arm that took the steps.
+        records: its steps from the first one on.
+        train: the train split.
+    """
+    training, search = experiment.registration.training, experiment.registration.search
+    looks: list[Callable[[StepRecord], Fault]] = [
+        partial(_other_weights, arm),
+        partial(_other_prompts, arm, training, len(train)),
+        partial(_other_seeds, arm),
+        partial(_other_advantages, arm),
+        _baselines_look(arm, train, [record["step"] for record in records]),
+        partial(_other_drops, training.drop_zero_variance_groups),
+        partial(_other_rewards, training.format_coefficient)
+        if search is None
+        else partial(_other_episodes, search, train),
+        partial(_other_lengths, training.max_tokens),
+    ]
+    problems = []
+    for look in looks:
+        faults = {r["step"]: fault for r in records if (fault := look(r)) is not None}
+        if faults:
+            first = min(faults)
+            problems.append(
+                f"arm {arm.name}: step {first}{_more(len(faults) - 1)}: {faults[first]}"
+            )
+    # log-probs are of the untempered policy, so they say nothing of draws at another temperature
+    if training.temperature == 1.0 and (evidence := sameness(records)) > CERTAIN:
+        problems.append(
+            f"arm {arm.name}: rollouts of one prompt are alike beyond chance (odds of e^"
+            f"{evidence:.0f}, bound e^{CERTAIN:.0f}); draw each with a random stream of its own"
+        )
+    return problems
+
+
+def step_prompts(arm: Arm, training: TrainingSpec, n_train: int, step: int) -> list[int]:
+    """The train items that a step draws: its stretch of the registered order of that pass."""
+    size, seed = arm.groups_per_batch, training.data_order_seed
+    if training.reuse_prompts and arm.prompts > n_train >= size:
+        number, step = divmod(step, n_train // size)
+        seed = seed if number == 0 else _stream(f"{seed}/pass/{number}")
+    generator = np.random.Generator(np.random.PCG64(_stream(f"{seed}/data_order")))
+    drawn: list[int] = generator.permutation(n_train)[step * size : (step + 1) * size].tolist()
+    return drawn
+
+
+def sameness(records: Sequence[StepRecord]) -> float:
+    """The log of what a bet on equal tokens wins; above log(1/a) with probability a at most.
+
+    Two independent rollouts that have been equal so far go on with the same token with probability
+    sum p^2, which is also the mean of p over what either draws. So 1[equal] - (p + p') / 2 has mean
+    0 whatever the policy, and wealth that stakes a share on it is a martingale, of which Ville's
+    inequality says how seldom it grows. Rollouts of a group are taken in disjoint pairs.
+    """
+    wealth = 0.0
+    for record in records:
+        for group in record["groups"]:
+            rows = list(zip(group["tokens_G_T"], group["logprobs_G_T"], strict=True))
+            for (tokens, logprobs), (others, their) in zip(rows[::2], rows[1::2], strict=False):
+                for a, b, p, q in zip(tokens, others, logprobs, their, strict=False):
+                    wealth += math.log1p(STAKE * ((a == b) - (math.exp(p) + math.exp(q)) / 2))
+                    if a != b:
+                        break
+    return wealth
+
+
+def _other_weights(arm: Arm, record: StepRecord) -> Fault:
+    step, sampled = record["step"], max(0, record["step"] - arm.lag)
+    if (record["version"], record["sampled_version"]) == (step, sampled):
+        return None
+    return (
+        f"updated version {record['version']} with rollouts of version "
+        f"{record['sampled_version']}, {step} and {sampled} registered; a step counts once"
+    )
+
+
+def _other_prompts(arm: Arm, training: TrainingSpec, n_train: int, record: StepRecord) -> Fault:
+    expected = step_prompts(arm, training, n_train, record["step"])
+    drawn = [group["prompt"] for group in record["groups"]]
+    sizes = sorted({len(group["rewards_G"]) for group in record["groups"]})
+    if sizes != [arm.group_size]:
+        return (
+            f"groups of {sizes} rollouts, {arm.group_size} registered; draw every prompt so often"
+        )
+    if drawn == expected:
+        return None
+    other = next((pair for pair in zip(drawn, expected, strict=False) if pair[0] != pair[1]), None)
+    found = f"{len(drawn)} prompts" if other is None else f"train item {other[0]}"
+    wanted = f"{len(expected)}" if other is None else f"train item {other[1]}"
+    return f"drew {found}, {wanted} is next in the registered order; walk it from its start"
+
+
+def _other_seeds(arm: Arm, record: StepRecord) -> Fault:
+    for group in record["groups"]:
+        name = f"{arm.seed}/rollout/{arm.name}/{record['step']}/{group['prompt']}"
+        if group["seed"] != _stream(name):
+            return (
+                f"train item {group['prompt']} was sampled with the seed {group['seed']}, the "
+                f"stream {name} has {_stream(name)}; name arm, step and prompt in each seed"
+            )
+    return None
+
+
+def _other_rewards(coefficient: float, record: StepRecord) -> Fault:
+    for group, g in _rollouts(record):
+        graded = coefficient * (group["format_G"][g] - 1) + group["correct_G"][g]
+        if not abs(group["rewards_G"][g] - graded) <= CLOSE:
+            return (
+                f"train item {group['prompt']}, rollout {g} has the reward "
+                f"{group['rewards_G'][g]:.6g}, its grades make {graded:.6g}; give each rollout the "
+                "environment's own reward"
+            )
+    return None
+
+
+def _other_advantages(arm: Arm, record: StepRecord) -> Fault:
+    kernel = record["kernel"]
+    for place, group in enumerate(record["groups"]):
+        if kernel is None:
+            expected = recomputed.group_advantages(arm, group["rewards_G"])
+        else:
+            expected = [reward - kernel["baselines_P"][place] for reward in group["rewards_G"]]
+        for found, wanted in zip(group["advantages_G"], expected, strict=True):
+            if not abs(found - wanted) <= CLOSE:
+                return (
+                    f"train item {group['prompt']} has the advantage {found:.6g}, the rewards make "
+                    f"{wanted:.6g} by {arm.estimator}; change it in the estimator alone"
+                )
+    return None
+
+
+def _baselines_look(
+    arm: Arm, train: Sequence[Item], steps: Sequence[int]
+) -> Callable[[StepRecord], Fault]:
+    """Compare the baselines of similar prompts with those of the texts, in a few of these steps."""
+    if arm.estimator not in ("gs1", "uniform_loo"):
+        return lambda record: None if record["kernel"] is None else "has baselines of prompts"
+    similar = None
+    if arm.kernel is not None:
+        similar = Corpus.of([item.question for item in train], arm.kernel)
+    looked_at = set(steps[:: max(1, len(steps) // LOOKED_AT)]) | set(steps[-1:])
+    return lambda r: _other_baselines(arm, train, similar, r) if r["step"] in looked_at else None
+
+
+def _other_baselines(
+    arm: Arm, train: Sequence[Item], similar: Corpus | None, record: StepRecord
+) -> Fault:
+    rewards = [reward for group in record["groups"] for reward in group["rewards_G"]]
+    if similar is None:
+        expected = [(math.fsum(rewards) - r) / (len(rewards) - 1) for r in rewards]
+    else:
+        texts = [train[group["prompt"]].question for group in record["groups"]]
+        expected = similar.baselines(texts, rewards)
+    recorded = [] if record["kernel"] is None else record["kernel"]["baselines_P"]
+    if len(recorded) != len(expected):
+        return f"has {len(recorded)} baselines for {len(expected)} prompts; record one each"
+    for group, found, wanted in zip(record["groups"], recorded, expected, strict=True):
+        if not abs(found - wanted) <= CLOSE:
+            return (
+                f"train item {group['prompt']} has the baseline {found:.6g}, its batch's rewards "
+                f"and texts make {wanted:.6g} by {arm.estimator}; weigh prompts by the registered "
+                "kernel, each without itself"
+            )
+    return None
+
+
+def _other_drops(drops: bool, record: StepRecord) -> Fault:
+    for group in record["groups"]:
+        expected = len(set(group["rewards_G"])) == 1 if drops else None
+        if group.get("dropped") is not expected:
+            return (
+                f"train item {group['prompt']} is recorded as dropped: {group.get('dropped')}, its "
+                f"rewards and the registration say {expected}; drop zero-variance groups alone"
+            )
+    return None
+
+
+def _other_episodes(search: SearchSpec, train: Sequence[Item], record: StepRecord) -> Fault:
+    for group, g in _rollouts(record):
+        figures, turns = group["episodes_G"][g], len(group["turn_lengths_G_K"][g])
+        item = train[group["prompt"]]
+        assert isinstance(item, Query)
+        chosen, reward = group["curated_G"][g], group["rewards_G"][g]
+        fault = episode_fault(figures, reward, search, chosen, item.facts)
+        if fault is None and figures["turns"] != turns:
+            fault = f"has {figures['turns']:g} turns, {turns} were sampled"
+        graded = (figures["f4"] == 1.0, figures["off_format"] == 0.0)
+        if fault is None and (group["correct_G"][g], group["format_G"][g]) != graded:
+            fault = f"is marked other than {graded}, correct and in format"
+        if fault is not None:
+            return (
+                f"train item {group['prompt']}, rollout {g} {fault}; give each rollout the "
+                "environment's own reward"
+            )
+    return None
+
+
+def _other_lengths(max_tokens: int, record: StepRecord) -> Fault:
+    for group, g in _rollouts(record):
+        whole, stop = len(group["tokens_G_T"][g]), group["stop_G"][g]
+        lengths = group["turn_lengths_G_K"][g] if "turn_lengths_G_K" in group else [whole]
+        if sum(lengths) != whole:
+            return (
+                f"train item {group['prompt']}, rollout {g} has {whole} tokens in turns of "
+                f"{lengths}; record what each turn sampled"
+            )
+        last, longest = lengths[-1], max(lengths)
+        if longest > max_tokens or (stop == "length" and last != max_tokens):
+            return (
+                f"train item {group['prompt']}, rollout {g} ended by {stop} after {last} tokens, "
+                f"{longest} at most, max_tokens is {max_tokens}; sample with the registered number"
+            )
+    return None
+
+
+def _rollouts(record: StepRecord) -> Iterator[tuple[GroupRecord, int]]:
+    return ((group, g) for group in record["groups"] for g in range(len(group["rewards_G"])))
+
+
+def _more(others: int) -> str:
+    return f" (and {others} more)" if others else ""
+
+
+def _stream(name: str) -> int:
+    """A named stream's seed: the last 31 bits of the BLAKE2b-64 of its name."""
+    return int(hashlib.blake2b(name.encode(), digest_size=8).hexdigest(), 16) & (2**31 - 1)

@@ -1,0 +1,362 @@
+"""An account of what was sent: settings, and where datums, prompts and rewards fit nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from harness.audit.requests import (
+    Carried,
+    EvaluationTrace,
+    Settings,
+    StepTrace,
+    asked_digest,
+    digest,
+    rows_digest,
+)
+from harness.cards.registration import EvaluationSpec
+from harness.records import GroupRecord, Row, StepRecord
+from harness.tasks.task import Item
+from harness.training.recording_proxy import RequestTrace, Response
+from harness.training.streams import stream_seed
+from harness.training.task_adapter import AnyAdapter
+
+if TYPE_CHECKING:
+    import tinker
+    from tinker_cookbook.rl.types import ActionExtra, Env
+
+BySeed = Mapping[int, Sequence[Response]]
+"""Responses by the seed of their request."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one turn of an episode said and how it ended; `seed` is that of its request."""
+
+    seed: int
+    tokens: list[int]
+    stop: str
+
+
+class Replay(NamedTuple):
+    """The prompts that an environment showed, what it paid, and what it wants replies to end at."""
+
+    prompts: list[list[int]]
+    reward: float
+    stop: str
+
+
+async def trace_step(
+    seen: RequestTrace,
+    record: StepRecord,
+    adapter: AnyAdapter,
+    train: Sequence[Item],
+    *,
+    probed: bool = False,
+    replayed: int | None = None,
+) -> StepTrace:
+    """One step's requests, and where they do not fit its responses and its record.
+
+    Where a gradient is `probed`, requests of other seeds than the record's are the probe's. So many
+    rollouts, evenly spread, are `replayed` for their prompts and rewards, by default all.
+    """
+    by_seed = seen.by_seed()
+    episodes = [
+        (f"train item {group['prompt']}, rollout {g}", group["prompt"], turns_of(group, g), reward)
+        for group in record["groups"]
+        for g, reward in enumerate(group["rewards_G"])
+    ]
+    own = {float(turn.seed) for _, _, turns, _ in episodes for turn in turns}
+    others = [asked for asked in seen.samples if probed and asked["seed"] not in own]
+    every = 1 if replayed is None else max(1, len(episodes) // replayed)
+    # another place in each step, so that none is left out for ever
+    looked_at = episodes[record["step"] % every :: every]
+    max_tokens = adapter.training.max_tokens
+    again = await replays(
+        [(train[prompt], turns) for _, prompt, turns, _ in looked_at],
+        lambda item: adapter.stock(item, max_tokens),
+    )
+    beside = list(zip(looked_at, again, strict=True))
+    carried, faults = datum_faults(record, seen.datums, by_seed)
+    faults += prompt_faults(
+        [(train[at].id, turns, r.prompts) for (_, at, turns, _), r in beside], by_seed
+    )
+    faults += reward_faults([(where, paid, r.reward) for (where, _, _, paid), r in beside])
+    return StepTrace(
+        created=seen.created,
+        samples=in_order(asked for asked in seen.samples if asked not in others),
+        probed=in_order(others),
+        losses=seen.losses,
+        optimizer=seen.optimizer,
+        datums_sha256=digest(carried),
+        questions_sha256=asked_digest([train[group["prompt"]] for group in record["groups"]]),
+        faults=[*faults, *stop_faults(seen, again)],
+        replies=sum(len(turns) for _, _, turns, _ in episodes),
+        updates=int(not all(group.get("dropped", False) for group in record["groups"])),
+    )
+
+
+async def trace_evaluation(
+    seen: RequestTrace,
+    rows: Sequence[Row],
+    items: Sequence[Item],
+    adapter: AnyAdapter,
+    spec: EvaluationSpec,
+) -> EvaluationTrace:
+    """The requests of an evaluation, and where they do not fit its rows.
+
+    A reply is graded again from the stored response of its row whenever rows are read, so only its
+    prompt is looked at; an episode is paid again from its turns.
+    """
+    by_seed, by_id = seen.by_seed(), {item.id: item for item in items}
+    turns_R = [evaluated_turns(row, by_seed) for row in rows]
+    again = await replays(
+        [
+            (by_id[row["item_id"]], turns if adapter.multi_turn else [])
+            for row, turns in zip(rows, turns_R, strict=True)
+        ],
+        lambda item: adapter.stock(item, spec.max_tokens),
+    )
+    of_draws = [
+        (f"item {row['item_id']}, draw {row['draw']}", row["scores"]["reward"], reward)
+        for row, (_, reward, _) in zip(rows, again, strict=True)
+        if "draw" in row
+    ]
+    return EvaluationTrace(
+        multi_turn=adapter.multi_turn,
+        samplers=seen.samplers,
+        rows_sha256=rows_digest(rows),
+        samples=in_order(seen.samples),
+        faults=[
+            *prompt_faults(
+                [
+                    (row["item_id"], turns, prompts)
+                    for row, turns, (prompts, *_) in zip(rows, turns_R, again, strict=True)
+                ],
+                by_seed,
+            ),
+            *reward_faults(of_draws),
+            *stop_faults(seen, again),
+            *reply_faults(rows, turns_R, adapter),
+        ],
+        replies=sum(int(row["scores"]["turns"]) if "draw" in row else 1 for row in rows),
+    )
+
+
+def in_order(samples: Iterable[Settings]) -> list[Settings]:
+    """Requests by their seed: those that are under way at once come in any order."""
+    return sorted(samples, key=lambda asked: float(asked.get("seed") or 0.0))
+
+
+def turns_of(group: GroupRecord, g: int) -> list[Turn]:
+    """The turns of a recorded rollout; one reply is one turn."""
+    tokens, stop = group["tokens_G_T"][g], group["stop_G"][g]
+    if "turn_lengths_G_K" not in group:
+        return [Turn(group["seed"], tokens, stop)]
+    lengths = group["turn_lengths_G_K"][g]
+    last = len(lengths) - 1
+    return [
+        Turn(
+            stream_seed(group["seed"], g, k),
+            tokens[end - length : end],
+            stop if k == last else "stop",
+        )
+        for k, (length, end) in enumerate(zip(lengths, itertools.accumulate(lengths), strict=True))
+    ]
+
+
+def evaluated_turns(row: Row, by_seed: BySeed) -> list[Turn]:
+    """The turns of an evaluated row, as they came back: of one reply, or of one draw."""
+    seed = stream_seed(0, "evaluation", row["item_id"])
+    seeds = [seed]
+    if "draw" in row:
+        every = (stream_seed(seed, row["draw"], k) for k in itertools.count())
+        seeds = list(itertools.takewhile(lambda each: each in by_seed, every))
+    return [
+        Turn(response.seed, response.tokens, response.stop)
+        for each in seeds
+        for response in by_seed.get(each, ())[:1]
+    ]
+
+
+def datum_faults(
+    record: StepRecord, data_D: Sequence[tinker.Datum], by_seed: BySeed
+) -> tuple[list[Carried], list[str]]:
+    """What datums carry, and those that do not carry their rollout: one each, in order, aligned.
+
+    Rollouts of dropped groups have none. Action tokens are those that the sampler returned after
+    what stands before them, in any turn. They carry its log-probs and the rollout's advantage,
+    everything else carries 0. Of a loss that this client computes only the tokens are sent.
+    """
+    rollouts = [
+        (group, g)
+        for group in record["groups"]
+        if not group.get("dropped", False)
+        for g in range(len(group["rewards_G"]))
+    ]
+    if len(data_D) != len(rollouts):
+        wrong = f"sent {len(data_D)} datums for {len(rollouts)} rollouts; send one each, once"
+        return [], [wrong]
+    carried, faults = list[Carried](), list[str]()
+    for datum, (group, g) in zip(data_D, rollouts, strict=True):
+        what = carried_by(datum, group, g, by_seed)
+        if isinstance(what, Carried):
+            carried.append(what)
+        else:
+            faults.append(
+                f"sent a datum of train item {group['prompt']}, rollout {g}, whose {what} are not "
+                "what was sampled and estimated; keep them aligned with the targets"
+            )
+    # the last turn of an episode comes after the whole of it
+    drawn = Counter(tuple(r.prompt + r.tokens) for each in by_seed.values() for r in each)
+    again = sum((Counter(tuple(whole(datum)) for datum in data_D) - drawn).values())
+    if again and not faults:
+        faults.append(
+            f"sent {again} datums of sequences that were sampled less often; use every sample once"
+        )
+    return carried, faults
+
+
+def whole(datum: tinker.Datum) -> list[int]:
+    """All tokens of a datum, the last target included."""
+    last = datum.loss_fn_inputs["target_tokens"].tolist()[-1:]
+    return [*datum.model_input.to_ints(), *(int(token) for token in last)]
+
+
+def carried_by(datum: tinker.Datum, group: GroupRecord, g: int, by_seed: BySeed) -> Carried | str:
+    """What a datum carries where its rollout acted, or what of it is not its rollout's."""
+    targets = [int(token) for token in datum.loss_fn_inputs["target_tokens"].tolist()]
+    full = whole(datum)
+    if full[1:] != targets:
+        return "targets"
+    logprobs, acted = np.zeros(len(targets), np.float32), np.zeros(len(targets), bool)
+    recorded, at = np.asarray(group["logprobs_G_T"][g], np.float32).tolist(), 0
+    for turn in turns_of(group, g):
+        own, at = recorded[at : at + len(turn.tokens)], at + len(turn.tokens)
+        found = [
+            (len(response.prompt), response.logprobs)
+            for response in by_seed.get(turn.seed, ())
+            if response.tokens == turn.tokens
+            and full[: len(response.prompt) + len(turn.tokens)] == response.prompt + turn.tokens
+        ]
+        if not found:
+            return "action tokens"
+        # samples of the same tokens may differ in their log-probs
+        start, sampled = next(
+            (each for each in found if np.asarray(each[1], np.float32).tolist() == own), found[-1]
+        )
+        logprobs[start - 1 : start - 1 + len(sampled)] = sampled
+        acted[start - 1 : start - 1 + len(sampled)] = True
+    if [t for t, acts in zip(targets, acted, strict=True) if acts] != group["tokens_G_T"][g]:
+        return "action tokens"
+    if recorded != logprobs[acted].tolist():
+        return "recorded log-probs"
+    expected = {
+        "logprobs": logprobs,
+        "advantages": np.where(acted, np.float32(group["advantages_G"][g]), np.float32(0.0)),
+    }
+    rows = {k: datum.loss_fn_inputs[k] for k in expected if k in datum.loss_fn_inputs}
+    for key, row in rows.items():
+        if row.tolist() != expected[key].tolist():
+            return key
+    acting = {
+        key: np.asarray(row.tolist(), np.float32)[acted].tolist() for key, row in rows.items()
+    }
+    return Carried(
+        [token for token, acts in zip(targets, acted, strict=True) if acts],
+        acting.get("logprobs", []),
+        acting.get("advantages", []),
+    )
+
+
+def prompt_faults(
+    episodes: Sequence[tuple[str, Sequence[Turn], Sequence[Sequence[int]]]], by_seed: BySeed
+) -> list[str]:
+    """Items of whose turns some were asked with another prompt than the stock environment shows."""
+    wrong = [
+        id
+        for id, turns, prompts in episodes
+        if len(turns) != len(prompts)
+        or not all(
+            list(prompt) in [response.prompt for response in by_seed.get(turn.seed, ())]
+            for turn, prompt in zip(turns, prompts, strict=True)
+        )
+    ]
+    if not wrong:
+        return []
+    items = {id for id, *_ in episodes}
+    return [
+        f"did not send the prompts of {len(set(wrong))} of {len(items)} items "
+        f"({wrong[0]}, ...); render each turn as the stock environment does"
+    ]
+
+
+def reward_faults(episodes: Sequence[tuple[str, float, float]]) -> list[str]:
+    """Episodes (name, reward, again) whose tokens the stock environment, given again, pays else."""
+    return [
+        f"gave {which} the reward {reward:.6g}, the stock environment gives {again:.6g}; use it"
+        for which, reward, again in episodes
+        if reward != again
+    ]
+
+
+def stop_faults(seen: RequestTrace, again: Sequence[Replay]) -> list[str]:
+    """Requests that end replies at something else than the stock environments want."""
+    wanted, asked = {replay.stop for replay in again}, [each.get("stop") for each in seen.samples]
+    other = [stop for stop in asked if stop not in wanted]
+    if not other:
+        return []
+    return [
+        f"sampled with stop {other[0]} in {len(other)} of {len(asked)} requests, the stock "
+        f"environment wants {' or '.join(sorted(wanted))}; end replies there"
+    ]
+
+
+def reply_faults(
+    rows: Sequence[Row], turns_R: Sequence[Sequence[Turn]], adapter: AnyAdapter
+) -> list[str]:
+    """Evaluated rows whose response or length is not what came back for their item."""
+    decode = adapter.renderer.tokenizer.decode
+    wrong = []
+    for row, turns in zip(rows, turns_R, strict=True):
+        tokens = [token for turn in turns for token in turn.tokens]
+        if "draw" in row:
+            same = row["n_tokens"] == len(tokens)
+        else:
+            same = row["response"] == str(decode(tokens, skip_special_tokens=True))
+        if not same:
+            wrong.append(row["item_id"])
+    if not wrong:
+        return []
+    return [
+        f"stored {len(wrong)} of {len(rows)} rows of other replies than came back ({wrong[0]}, "
+        "...); keep each reply with its item"
+    ]
+
+
+async def replays(
+    episodes: Sequence[tuple[Item, Sequence[Turn]]], env: Callable[[Item], Env]
+) -> list[Replay]:
+    """What fresh environments make of these turns."""
+    return await together(replay(env(item), turns) for item, turns in episodes)
+
+
+async def replay(env: Env, turns: Sequence[Turn]) -> Replay:
+    """One episode again; a prompt more than there are turns is of an episode that was cut short."""
+    first = await env.initial_observation()
+    if not isinstance(first, tuple):
+        return Replay([], first.reward, "")
+    prompts, reward = [first[0].to_ints()], 0.0
+    for turn in turns:
+        # what the cookbook's rollouts tell an environment of a reply
+        result = await env.step(turn.tokens, extra=cast("ActionExtra", {"stop_reason": turn.stop}))
+        reward += result.reward
+        if result.episode_done:
+            break
+        prompts.append(result.next_observation.to_ints())
+    return Replay(prompts, reward, str(first[1]))

@@ -1,1 +1,0 @@
-"""Collectors of evidence for the preflights: the I/O that `harness.checks` has none of."""

@@ -1,0 +1,123 @@
+"""How a policy meets a task: from an item to prompts and episodes, from an episode to figures."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from harness.cards import Experiment
+from harness.cards.registration import EvaluationSpec, TrainingSpec
+from harness.errors import CardError, DataError
+from harness.records import Row
+from harness.tasks.task import Task
+
+if TYPE_CHECKING:
+    import tinker
+    from tinker_cookbook.renderers import Renderer
+    from tinker_cookbook.rl.types import Env, EnvGroupBuilder, Trajectory
+
+I_contra = TypeVar("I_contra", contravariant=True)
+
+
+@dataclass(frozen=True)
+class Graded:
+    """What is kept of one episode apart from its tokens and its reward.
+
+    `figures` are of an episode of several turns, by name, and `curated` is the set that it chose;
+    None where one reply is the episode.
+    """
+
+    correct: bool
+    format: bool
+    figures: Mapping[str, float] | None = None
+    curated: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class TaskAdapter(ABC, Generic[I_contra]):
+    """Prompts, episodes and grading of one experiment's items.
+
+    `renderer` is the cookbook's, made on the tokenizer of the model that the service trains.
+    """
+
+    renderer: Renderer
+    training: TrainingSpec
+
+    multi_turn: ClassVar[bool] = False
+    """Whether an episode has several turns; else one reply is the episode."""
+
+    @property
+    def stop(self) -> list[str] | list[int]:
+        """What ends a response."""
+        return self.renderer.get_stop_sequences()
+
+    @abstractmethod
+    def tokens(self, item: I_contra) -> tinker.ModelInput:
+        """The rendered prompt of an item, that of the first turn."""
+
+    @abstractmethod
+    def text(self, item: I_contra) -> list[int]:
+        """A fixed text on an item that starts with its prompt, as tokens."""
+
+    @abstractmethod
+    def group(self, item: I_contra, size: int) -> EnvGroupBuilder:
+        """The environments of `size` episodes on one item."""
+
+    @abstractmethod
+    def stock(self, item: I_contra, max_tokens: int) -> Env:
+        """The environment of one episode by the registered settings, whatever `group` makes.
+
+        Requests and rewards are held against it; `max_tokens` is of one reply.
+        """
+
+    @abstractmethod
+    def graded(self, trajectory: Trajectory) -> Graded:
+        """What the environment found in a finished episode."""
+
+    @abstractmethod
+    async def evaluated(
+        self, sampler: tinker.SamplingClient, spec: EvaluationSpec, item: I_contra
+    ) -> list[Row]:
+        """Decode and grade one item, as often as registered.
+
+        Raises:
+            RunError: the service left the item without a response.
+        """
+
+
+# the loop looks into no item: only the adapter of its task does
+AnyAdapter = TaskAdapter[Any]
+
+
+def adapter(tokenizer_source: str, experiment: Experiment, task: Task) -> AnyAdapter:
+    """The adapter of the experiment's task, on the tokenizer of a folder or a hub's model name.
+
+    Raises:
+        DataError: there is no such tokenizer.
+        CardError: there is no such renderer.
+    """
+    from tinker_cookbook.exceptions import RendererError
+    from tinker_cookbook.tokenizer_utils import get_tokenizer
+
+    from harness.tasks.sec_search import SearchTask
+    from harness.training.searches import search_adapter
+    from harness.training.word_problems import problem_adapter
+
+    try:
+        tokenizer = get_tokenizer(tokenizer_source)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"tokenizer of {tokenizer_source!r}: {str(error).splitlines()[0]}; make base_model a "
+            "folder that holds one, or a model of the hub that can be reached or is cached here"
+        ) from None
+    try:
+        if isinstance(task, SearchTask):
+            return search_adapter(tokenizer, experiment, task)
+        return problem_adapter(tokenizer, experiment.registration.training)
+    except RendererError:
+        raise CardError(
+            f"training.renderer is {experiment.registration.training.renderer!r}, which "
+            "tinker-cookbook does not have; register one of tinker_cookbook.renderers"
+        ) from None

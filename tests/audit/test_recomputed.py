@@ -1,0 +1,114 @@
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves test folders off the path
+
+from lagged import record, sent
+
+from harness.audit.recomputed import (
+    advantages_difference,
+    group_advantages,
+    loss_and_surrogate,
+    staleness_figures,
+)
+from harness.cards import Arm
+from harness.methods import advantages, loss_and_gradient
+from harness.training.staleness_metrics import staleness_metrics
+
+CONFIGS = {"group_std": {"ddof": 1, "eps": 1e-6}, "tail_quantile": {"quantile": 0.75}}
+GRADED = ("group_mean", "group_std", "rloo", "tailrl", "tail_quantile")
+
+
+def arm_of(estimator="maxrl", loss="ppo", lag=4, seed=0):
+    """A small arm."""
+    clip = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+    return Arm(
+        name="a",
+        role="a",
+        seed=seed,
+        group_size=8,
+        groups_per_batch=6,
+        steps=9,
+        learning_rate=0.1,
+        estimator=estimator,
+        kernel=None,
+        loss=loss,
+        loss_config=clip if loss == "ppo" else {},
+        lag=lag,
+        estimator_config=CONFIGS.get(estimator, {}),
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("estimator", ["maxrl", *GRADED])
+def test_two_computations_of_every_figure_agree(estimator, seed):
+    """The metrics of the loop and those recomputed token by token are the same names and values."""
+    arm = arm_of(estimator, seed=seed)
+    made = record(arm, 7)
+    logged = staleness_metrics("here", arm, made["groups"], *sent(made["groups"]))
+
+    assert logged == pytest.approx(staleness_figures(made, 0.8, 1.2), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("estimator", GRADED)
+@pytest.mark.parametrize("seed", range(5))
+def test_two_computations_of_graded_advantages_agree(estimator, seed):
+    """Ties, negative rewards and equal groups included."""
+    generator = np.random.Generator(np.random.PCG64(seed))
+    arm = arm_of(estimator)
+    for rewards in (
+        generator.normal(size=8).tolist(),
+        generator.choice([0.0, 0.3, 1.0], size=8).tolist(),
+        [-0.1] * 8,
+    ):
+        estimate = getattr(advantages, estimator)([rewards], **CONFIGS.get(estimator, {}))[0]
+        assert group_advantages(arm, rewards) == pytest.approx(estimate.tolist(), abs=1e-9)
+
+
+@pytest.mark.parametrize("k", range(9))
+def test_maxrl_advantages_agree_at_every_number_of_successes(k):
+    """N/k - 1, -1, and 0 where k = 0."""
+    rewards = [1.0] * k + [0.0] * (8 - k)
+
+    expected = advantages.maxrl([rewards])[0].tolist()
+    assert group_advantages(arm_of(), rewards) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["ppo", "importance_sampling"])
+def test_loss_and_surrogate_are_those_of_the_reference(loss):
+    """The value is the reference's, the surrogate its gradient times the log-probs."""
+    arm = arm_of(loss=loss)
+    made = record(arm, 7)
+    rows = [g for group in made["groups"] for g in range(len(group["rewards_G"]))]
+    flat = {"logprobs_G_T": [], "learner_logprobs_G_T": []}
+    weights = []
+    for group in made["groups"]:
+        for key, values in flat.items():
+            values += [x for row in group[key] for x in row]
+        for row, advantage in zip(group["logprobs_G_T"], group["advantages_G"], strict=True):
+            weights += [float(np.float32(advantage))] * len(row)
+    reference = loss_and_gradient(
+        loss, flat["learner_logprobs_G_T"], flat["logprobs_G_T"], weights, dict(arm.loss_config)
+    )
+
+    value, surrogate, scale = loss_and_surrogate(arm, made)
+
+    assert len(rows) == 48
+    assert value == pytest.approx(reference.value, rel=1e-12)
+    assert surrogate == pytest.approx(
+        float(reference.gradient_T @ np.asarray(flat["learner_logprobs_G_T"])), rel=1e-12
+    )
+    assert scale > abs(value)
+
+
+def test_a_changed_advantage_is_seen():
+    """The difference is the largest of the group."""
+    arm = arm_of()
+    made = record(arm, 3)
+    made["groups"][0]["advantages_G"][2] += 0.25
+
+    assert advantages_difference(arm, made["groups"][0]) == pytest.approx(0.25)
+    assert advantages_difference(arm, made["groups"][1]) == 0.0
