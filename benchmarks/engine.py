@@ -2,13 +2,14 @@
 
     python benchmarks/engine.py [--model DIR] [--rounds N]
 
-Prints a Markdown table. Every round runs each contestant once, one after the other, and a ratio is
-taken within its round, so that other programs on the machine disturb both sides of it; the table
-shows the median of the rounds and their quartiles. The engine serves a copy of the model without an
-end-of-text token, so that every sequence has all of its tokens, as in the bare loops. The client is
-the tinker SDK, in this process: what it costs is part of the engine's figures, on the same cores,
-and is measured by itself against a server that has every answer ready. The same requests are sent
-by a bare HTTP client as well, which costs little enough to show what the engine makes of them.
+Fingerprints a Markdown table. Every round runs each contestant once, one after the other, and a
+ratio is taken within its round, so that other programs on the machine disturb both sides of it; the
+table shows the median of the rounds and their quartiles. The engine serves a copy of the model
+without an end-of-text token, so that every sequence has all of its tokens, as in the bare loops.
+The client is the tinker SDK, in this process: what it costs is part of the engine's figures, on the
+same cores, and is measured by itself against a server that has every answer ready. The same
+requests are sent by a bare HTTP client as well, which costs little enough to show what the engine
+makes of them.
 """
 
 from __future__ import annotations

@@ -6,11 +6,9 @@ readings (log-probs of one text, T) that are known to be of the same weights.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 import numpy as np
 
-from harness.cards import Experiment
 from harness.records import StepRecord
 
 Reading = Sequence[float]
@@ -35,57 +33,22 @@ def distance(a: Reading, b: Reading) -> float:
     return float(np.abs(np.subtract(a, b)).max())
 
 
-def floor(pairs: Iterable[tuple[Reading, Reading]]) -> float:
+def noise_floor(pairs: Iterable[tuple[Reading, Reading]]) -> float:
     """The largest distance within pairs of the same weights; 0 of none, NaN if one has none."""
     return float(np.max([0.0, *(distance(a, b) for a, b in pairs)]))
 
 
-def bound(floor: float, least: float = SAME) -> float:
+def tolerance(floor: float, least: float = SAME) -> float:
     """From where on two readings are of other weights; `least` where nothing was measured."""
     return max(least, FACTOR * floor) if np.isfinite(floor) else least
 
 
-def service_tolerance(experiment: Experiment, floor: float) -> float:
-    """The bound between two clients of one kind; the embedded engine repeats itself bit by bit."""
-    return bound(floor, 0.0 if experiment.scale.service == "embedded" else SAME)
-
-
 def initial_pairs(first: StepRecord | None) -> list[tuple[Reading, Reading]]:
     """Sampler and learner before the first update, which both hold the initial weights."""
-    prints = None if first is None or first["step"] != 0 else first.get("fingerprints")
-    return [] if prints is None else [(prints["sampler_T"], prints["learner_T"])]
+    found = None if first is None or first["step"] != 0 else first.get("fingerprints")
+    return [] if found is None else [(found["sampler_T"], found["learner_T"])]
 
 
 def arm_tolerance(first: StepRecord | None) -> float:
-    """The bound between a sampler and a learner of one arm, from its first step."""
-    return bound(floor(initial_pairs(first)))
-
-
-def untold(arm: str, records: Sequence[StepRecord], last: object) -> list[str]:
-    """Notes on weights that the prints of an arm can't tell apart; none on an exact service.
-
-    Args:
-        arm: its name.
-        records: its steps from the first on.
-        last: what the learner made of the text after the last update, a reading if it was noted.
-    """
-    first = records[0] if records else None
-    told_from = arm_tolerance(first)
-    if first is None or told_from <= SAME:
-        return []
-    learners = [
-        prints["learner_T"] for r in records if (prints := r.get("fingerprints")) is not None
-    ]
-    learners += [last] if isinstance(last, list) else []
-    moves = [distance(a, b) for a, b in pairwise(learners)]
-    start = (
-        f"{arm}: sampler and learner read the initial weights {told_from / FACTOR:.2g} nats apart, "
-        f"so prints tell weights apart from {told_from:.2g} on"
-    )
-    hidden = sum(not move > told_from for move in moves)
-    if not hidden:
-        return [start]
-    return [
-        f"{start}; {hidden} of {len(moves)} moves between prints are smaller, and which weights "
-        "these were rests on the requests alone: the sampler's path and the updates before it"
-    ]
+    """The tolerance between a sampler and a learner of one arm, from its first step."""
+    return tolerance(noise_floor(initial_pairs(first)))

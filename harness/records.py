@@ -58,11 +58,11 @@ class StepRecord(TypedDict):
     """One optimizer step of one arm.
 
     `version` counts the updates behind the weights that were updated, `sampled_version` those
-    behind the weights that sampled. `seconds` has the phases sample, train and snapshot. `prints`
-    say which weights sampled where arms lag; in the first step of every arm they say how far apart
-    the service reads the same weights. `loss_backend` says who computed the loss if it was not the
-    service. `sent` is the account of what was asked of the service meanwhile, a
-    `harness.audit.requests.StepTrace` as plain values.
+    behind the weights that sampled. `seconds` has the phases sample, train and snapshot.
+    `fingerprints` say which weights sampled where arms lag; in the first step of every arm they say
+    how far apart the service reads the same weights. `loss_backend` says who computed the loss if
+    it was not the service. `trace` is what was asked of the service meanwhile, a
+    `harness.traces.StepTrace` as plain values.
     """
 
     step: int
@@ -73,9 +73,9 @@ class StepRecord(TypedDict):
     kernel: KernelRecord | None
     metrics: dict[str, float]
     seconds: dict[str, float]
-    prints: NotRequired[Fingerprints]
+    fingerprints: NotRequired[Fingerprints]
     loss_backend: NotRequired[str]
-    sent: NotRequired[dict[str, JsonValue]]
+    trace: NotRequired[dict[str, JsonValue]]
 
 
 class StepFigures(TypedDict):
@@ -88,14 +88,14 @@ class StepFigures(TypedDict):
 class Checkpoint(TypedDict):
     """Where an arm can go on: after `version` updates, from `state_path`.
 
-    `snapshots` are the sampler weights that later steps still need, by version, and `print` is what
-    the learner made of a fixed text when it was saved.
+    `snapshots` are the sampler weights that later steps still need, by version, and
+    `fingerprint` is what the learner made of a fixed text when it was saved.
     """
 
     version: int
     state_path: str
     snapshots: dict[str, str]
-    print: NotRequired[list[float]]
+    fingerprint: NotRequired[list[float]]
 
 
 @final

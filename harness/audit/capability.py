@@ -2,7 +2,7 @@
 
 import math
 
-from harness.audit import sent
+from harness.audit import requests
 from harness.audit.finding import Finding
 from harness.audit.resumed import resumed_problems
 from harness.audit.throw_away import ThrowAwayEvidence, ThrowAwaySteps
@@ -14,17 +14,17 @@ SHOWN = 3
 def check(evidence: ThrowAwayEvidence, experiment: Experiment) -> Finding:
     """The right model, steps as registered, responses that end and parse, prompts that fit."""
     by_name = {steps.arm: steps for steps in evidence.arms}
-    sent_by = {steps.arm: steps for steps in evidence.sent}
+    traces = {trace.arm: trace for trace in evidence.traces}
     problems = [
         problem
         for arm in experiment.arms
         for problem in step_problems(by_name.get(arm.name), arm, experiment.card.base_model)
     ]
     for arm in experiment.arms:
-        problems.extend(sent.arm_problems(sent_by.get(arm.name), arm, experiment))
-    problems.extend(sent.evaluation_problems(evidence.trace_evaluation, experiment))
+        problems.extend(requests.arm_problems(traces.get(arm.name), arm, experiment))
+    problems.extend(requests.evaluation_problems(evidence.evaluation_trace, experiment))
     problems.extend(resumed_problems(evidence.resumed, experiment))
-    if not evidence.printed:
+    if not evidence.prompt_logprobs:
         problems.append(
             "a sampler returns no log-probs of a prompt, by which evaluated weights are told from "
             "others; use a service that does"
@@ -42,13 +42,13 @@ def check(evidence: ThrowAwayEvidence, experiment: Experiment) -> Finding:
         f"({lengths.item})"
         for split, lengths in evidence.lengths.items()
     )
-    steps_seen = sum(len(recorded.steps) for recorded in evidence.sent)
+    steps_seen = sum(len(trace.steps) for trace in evidence.traces)
     notes.append(
         f"recorded between this client and the service: {steps_seen} steps and "
-        f"{len(evidence.trace_evaluation.samples)} requests of an evaluation, "
+        f"{len(evidence.evaluation_trace.samples)} requests of an evaluation, "
         f"{evidence.resumed.arm} resumed after {evidence.resumed.version} updates"
     )
-    notes.extend(sent.not_held(evidence.sent, experiment))
+    notes.extend(requests.not_held(evidence.traces, experiment))
     metrics = {f"{split}_longest_prompt": float(x.longest) for split, x in evidence.lengths.items()}
     for steps in evidence.arms:
         metrics[f"{steps.arm}.rollouts"] = float(steps.rollouts)

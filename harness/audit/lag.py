@@ -1,4 +1,4 @@
-"""Which weights really sampled: from the prints of samplers and learner, not from their names."""
+"""Which weights really sampled, by the fingerprints of samplers and learner."""
 
 from collections.abc import Sequence
 
@@ -10,33 +10,29 @@ from harness.records import StepRecord
 
 
 def executed_lags(records: Sequence[StepRecord]) -> list[int | None]:
-    """By how many updates each step's sampler was older than the learner; None without prints.
+    """How many updates each step's sampler was behind the learner; None without fingerprints.
 
-    The sampler held the version whose learner's print is nearest to its own. Versions that are as
-    near to within the arm's bound are the same weights to it, and the recorded one of them is
-    believed.
+    The sampler held the version whose learner's fingerprint is nearest to its own. Versions that
+    are as near to within the arm's tolerance are the same weights to it, and the recorded one of
+    them is believed.
     """
-    prints = {
-        record["step"]: record["fingerprints"] for record in records if "fingerprints" in record
-    }
-    bound = arm_tolerance(records[0] if records else None)
+    known = {r["step"]: r["fingerprints"] for r in records if "fingerprints" in r}
+    tolerance = arm_tolerance(records[0] if records else None)
     lags: list[int | None] = []
     for record in records:
         seen = {
             version: apart
-            for version, known in prints.items()
-            if record["step"] in prints
+            for version, by in known.items()
+            if record["step"] in known
             and version <= record["step"]
-            and np.isfinite(
-                apart := distance(known["learner_T"], record["fingerprints"]["sampler_T"])
-            )
+            and np.isfinite(apart := distance(by["learner_T"], record["fingerprints"]["sampler_T"]))
         }
         if not seen:
             lags.append(None)
             continue
         nearest = min(seen, key=lambda version: seen[version])
         recorded = record["sampled_version"]
-        if seen.get(recorded, np.inf) <= seen[nearest] + bound:
+        if seen.get(recorded, np.inf) <= seen[nearest] + tolerance:
             nearest = recorded
         lags.append(record["step"] - nearest)
     return lags

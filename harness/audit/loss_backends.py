@@ -15,7 +15,7 @@ from harness.cards import Arm, Experiment
 from harness.cards.registration import LossBackend
 from harness.errors import ServiceError
 from harness.evidence import Evidence, Measured
-from harness.fingerprints import bound
+from harness.fingerprints import tolerance
 
 CLIENTS: tuple[LossBackend, ...] = ("service", "custom")
 MOVE_TOLERANCE = 0.02
@@ -84,8 +84,8 @@ def backend_lines(
             if not usable:
                 problems.append(
                     f"arm {arm.name}: none of its loss backends ({', '.join(arm.loss_backends)}) "
-                    f"works: {refused[arm.loss_backends[0]][0]}; use another service, or register a "
-                    "fallback in loss_backends"
+                    f"works: {refused[arm.loss_backends[0]][0]}; use another service, or register "
+                    "a fallback in loss_backends"
                 )
             elif usable[0] != arm.loss_backends[0]:
                 notes.append(f"arm {arm.name}: falls back to {usable[0]}, as registered")
@@ -161,7 +161,7 @@ def _agreement(
             "needed to compare gradients; probe with a larger step"
         ], []
     apart = float(np.abs(moves[0] - moves[1]).max())
-    allowed = bound(noise, MOVE_TOLERANCE * largest)
+    allowed = tolerance(noise, MOVE_TOLERANCE * largest)
     if not apart <= allowed:
         return [
             f"loss {loss}: a step on the service's gradient and one on this client's move "

@@ -1,20 +1,23 @@
 """What an arm really asks a service for, request by request, against card and registration."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
-import numpy as np
-import orjson
 from pydantic import JsonValue
 
 from harness.cards import Arm, Experiment
 from harness.evidence import Evidence
 from harness.records import Row, StepRecord
 from harness.tasks.task import Item
-
-Settings = dict[str, float | str | None]
-"""One request's settings by the SDK's names; whole numbers and flags as floats."""
+from harness.traces import (
+    CUSTOM,
+    Carried,
+    EvaluationTrace,
+    Settings,
+    StepTrace,
+    asked_digest,
+    digest,
+    rows_digest,
+)
 
 SHOWN = 2
 
@@ -23,69 +26,19 @@ Summary = Mapping[str, JsonValue]
 
 OTHER_ROWS = "the stored rows are not those that were graded; run again with --retrain"
 
-CUSTOM = "custom"
-"""The loss of a gradient that this client computes; what the datums carry is then not sent."""
-
-
-class Carried(NamedTuple):
-    """What a datum carries where its rollout acted (T): each row as sent, empty if it was not."""
-
-    tokens_T: Sequence[int]
-    logprobs_T: Sequence[float]
-    advantages_T: Sequence[float]
-
-
-class StepTrace(Evidence):
-    """The requests of one step: samples in the order of their seeds, the rest as it was made.
-
-    `created` are the training clients that were created new. `samples` are sampling requests, each
-    with the `version` of its sampler: the updates behind its weights; `probed` are those of a
-    gradient probe. `losses` are gradients asked for, `optimizer` the updates, `datums_sha256` is
-    the `digest` of all datums, `questions_sha256` that of what was asked.
-    `faults` says where datums, prompts or rewards are not those of the responses that came back.
-    `replies` counts the turns of its rollouts, `updates` is 0 where all of its groups were dropped
-    and nothing was to update, else 1.
-    """
-
-    created: list[Settings]
-    samples: list[Settings]
-    probed: list[Settings]
-    losses: list[Settings]
-    optimizer: list[Settings]
-    datums_sha256: str
-    questions_sha256: str
-    faults: list[str]
-    replies: int
-    updates: int
-
 
 class ArmTrace(Evidence):
     """All that one arm asked for in its first steps.
 
-    `unregistered` is what `harness.audit.executed` finds in the records of these steps. `multi_turn`
-    says whether each turn of a rollout takes a request of its own; else one request serves a whole
-    group.
+    `unregistered` is what `harness.audit.executed` finds in the records of these steps.
+    `multi_turn` says whether each turn of a rollout takes a request of its own; else one request
+    serves a whole group.
     """
 
     arm: str
     multi_turn: bool
     steps: list[StepTrace]
     unregistered: list[str]
-
-
-class EvaluationTrace(Evidence):
-    """The requests of an evaluation; the rest as in `StepTrace` and `ArmTrace`.
-
-    `samplers` are those that were created: on the saved weights of a path, or on a base model.
-    `rows_sha256` is that of the rows that came of it.
-    """
-
-    multi_turn: bool
-    rows_sha256: str
-    samplers: list[Settings]
-    samples: list[Settings]
-    faults: list[str]
-    replies: int
 
 
 def arm_problems(sent: ArmTrace | None, arm: Arm, experiment: Experiment) -> list[str]:
@@ -99,13 +52,13 @@ def record_problems(
     records: Sequence[StepRecord], arm: Arm, experiment: Experiment, train: Sequence[Item]
 ) -> list[str]:
     """Where what was sent for stored steps, from the first on, is not registered or not stored."""
-    accounts = [record["trace"] for record in records if "trace" in record]
-    if len(accounts) != len(records):
+    traces = [record["trace"] for record in records if "trace" in record]
+    if len(traces) != len(records):
         return [
-            f"arm {arm.name}: {len(records) - len(accounts)} of {len(records)} steps have no "
-            "account of what was sent; run again with --retrain, which keeps one"
+            f"arm {arm.name}: {len(records) - len(traces)} of {len(records)} steps have no "
+            "request trace; run again with --retrain, which keeps one"
         ]
-    steps = [StepTrace.of(account) for account in accounts]
+    steps = [StepTrace.of(trace) for trace in traces]
     multi_turn = experiment.registration.search is not None
     problems = step_problems(steps, arm, experiment, multi_turn)
     other = [
@@ -210,13 +163,13 @@ def scored_problems(
     Args:
         policy: its name.
         rows: its rows, as stored.
-        scored: what was noted of the evaluation; its account is under `sent`.
+        scored: what was noted of the evaluation; its request trace is under `trace`.
         experiment: the card and its registration.
         trained: what was noted of the arm's training, None of the base model.
     """
     where = f"evaluation of {policy}:"
     if "trace" not in scored:
-        return [f"{where} no account of what was sent; run again with --retrain, which keeps one"]
+        return [f"{where} no request trace; run again with --retrain, which keeps one"]
     sent = EvaluationTrace.of(scored["trace"])
     expected: Settings = {"model_path": None, "base_model": experiment.card.base_model}
     if trained is not None:
@@ -316,39 +269,6 @@ def adam(arm: Arm, experiment: Experiment) -> Settings:
         "learning_rate": arm.learning_rate,
         **experiment.registration.training.adam.model_dump(),
     }
-
-
-def as_settings(values: Mapping[str, object]) -> Settings:
-    """Settings as the SDK takes them, in plain values."""
-    return {
-        key: None
-        if value is None
-        else float(value)
-        if isinstance(value, (int, float))
-        else str(value)
-        for key, value in values.items()
-    }
-
-
-def digest(rows: Iterable[Carried]) -> str:
-    """sha256 over what datums carry, in hex; log-probs and advantages as float32, as sent."""
-    total = hashlib.sha256()
-    for row in rows:
-        total.update(np.asarray([len(row.tokens_T), *row.tokens_T], np.int64).tobytes())
-        total.update(np.asarray(row.logprobs_T, np.float32).tobytes())
-        total.update(np.asarray(row.advantages_T, np.float32).tobytes())
-    return total.hexdigest()
-
-
-def asked_digest(items: Iterable[Item]) -> str:
-    """sha256 over the ids and questions of items, in hex."""
-    return hashlib.sha256(repr([(i.id, i.question) for i in items]).encode()).hexdigest()
-
-
-def rows_digest(rows: Sequence[Row]) -> str:
-    """sha256 over evaluated rows, in hex, whatever their order."""
-    lines = sorted(orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in rows)
-    return hashlib.sha256(b"\n".join(lines)).hexdigest()
 
 
 def _recorded(record: StepRecord, step: StepTrace) -> Iterator[Carried]:

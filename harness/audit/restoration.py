@@ -7,10 +7,11 @@ import numpy as np
 from pydantic import Field
 
 from harness.audit.finding import Finding
+from harness.audit.weights import service_tolerance
 from harness.cards import Experiment
 from harness.cards.card import RestorationArm
 from harness.evidence import Evidence, Measured
-from harness.fingerprints import CLEARANCE, floor, service_tolerance
+from harness.fingerprints import CLEARANCE, noise_floor
 
 
 class ClientState(Evidence):
@@ -43,7 +44,7 @@ def check(evidence: RestorationEvidence, experiment: Experiment) -> Finding:
         note = "the card requires no equal starts; nothing was compared"
         return Finding("restoration", notes=(note,))
     clients = [client for group in evidence.groups for client in group]
-    apart = floor((client.before_T, row) for client in clients for row in client.again)
+    apart = noise_floor((client.before_T, row) for client in clients for row in client.again)
     bound = service_tolerance(experiment, apart)
     problems: list[str] = []
     metrics: dict[str, float] = {"floor": apart}

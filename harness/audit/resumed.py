@@ -2,9 +2,10 @@
 
 from pydantic import Field
 
+from harness.audit.weights import service_tolerance
 from harness.cards import Experiment
 from harness.evidence import Evidence, Measured
-from harness.fingerprints import CLEARANCE, distance, floor, service_tolerance
+from harness.fingerprints import CLEARANCE, distance, noise_floor
 
 Row = list[Measured]
 
@@ -29,7 +30,7 @@ class ResumedArm(Evidence):
 
 def resumed_problems(evidence: ResumedArm, experiment: Experiment) -> list[str]:
     """Where the resumed arm is not the live one."""
-    bound = service_tolerance(experiment, floor(evidence.repeated))
+    bound = service_tolerance(experiment, noise_floor(evidence.repeated))
     where = f"arm {evidence.arm}: resumed after {evidence.version} updates"
     if evidence.resumed_version != evidence.version:
         return [f"{where}, it goes on at {evidence.resumed_version}; count every step once"]

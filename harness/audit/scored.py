@@ -89,10 +89,10 @@ def policy_problems(
 ) -> list[str]:
     """Whether the weights that were evaluated are those that training ended with.
 
-    Both are told by their log-probs of one fixed text (T), under `print` in what was noted of the
-    arm and of its evaluation; `first` is the arm's first step, which says how far apart the service
-    reads the same weights. There is none in results of before these were noted, nor of services
-    that return no log-probs of a prompt, which `capability` refuses.
+    Both are known by their log-probs of one fixed text (T), under `fingerprint` in what was noted
+    of the arm and of its evaluation; `first` is the arm's first step, which says how far apart the
+    service reads the same weights. There is none in results of before these were noted, nor of
+    services that return no log-probs of a prompt, which `capability` refuses.
     """
     learner, sampler = trained.get("fingerprint"), scored.get("fingerprint")
     if not isinstance(learner, list) or not isinstance(sampler, list):

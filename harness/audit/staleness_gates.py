@@ -24,7 +24,7 @@ def lag_errors(experiment: Experiment, pilot: Pilot) -> Values:
         for record, lag in zip(pilot[arm.name], executed_lags(pilot[arm.name]), strict=True):
             if lag is None:
                 raise Unmeasurable(
-                    f"arm {arm.name}: step {record['step']} has no prints; take them"
+                    f"arm {arm.name}: step {record['step']} has no fingerprints; take them"
                 )
             errors.append(float(abs(lag - expected_lag(arm, record["step"]))))
             errors.append(float(abs(record["step"] - record["sampled_version"] - lag)))

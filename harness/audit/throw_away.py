@@ -1,8 +1,9 @@
 """Evidence of both capability and feasibility: real steps of each arm on throw-away clients."""
 
-from harness.audit.requests import ArmTrace, EvaluationTrace
+from harness.audit.requests import ArmTrace
 from harness.audit.resumed import ResumedArm
 from harness.evidence import Evidence, Measured
+from harness.traces import EvaluationTrace
 
 
 class ThrowAwaySteps(Evidence):
@@ -44,10 +45,10 @@ class PromptLengths(Evidence):
 class ThrowAwayEvidence(Evidence):
     """What the service and the tokenizer did for every arm before anything was trained.
 
-    `evaluated` greedy evaluation items took `evaluation_seconds`. `printed` says whether a sampler
-    returns the log-probs of a prompt, by which weights are told apart. `lengths` has the splits
-    `train` and `test`. `sent` and `trace_evaluation` are what was asked meanwhile, `resumed`
-    is one arm that was interrupted after these steps.
+    `evaluated` greedy evaluation items took `evaluation_seconds`. `prompt_logprobs` says whether
+    a sampler returns the log-probs of a prompt, by which weights are distinguished. `lengths` has
+    the splits `train` and `test`. `traces` and `evaluation_trace` are what was asked meanwhile,
+    `resumed` is one arm that was interrupted after these steps.
     """
 
     arms: list[ThrowAwaySteps]
@@ -55,7 +56,7 @@ class ThrowAwayEvidence(Evidence):
     lengths: dict[str, PromptLengths]
     evaluated: int
     evaluation_seconds: float
-    printed: bool
-    sent: list[ArmTrace]
-    trace_evaluation: EvaluationTrace
+    prompt_logprobs: bool
+    traces: list[ArmTrace]
+    evaluation_trace: EvaluationTrace
     resumed: ResumedArm

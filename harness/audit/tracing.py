@@ -1,4 +1,4 @@
-"""An account of what was sent: settings, and where datums, prompts and rewards fit nothing."""
+"""From recorded requests to the stored trace, and where they contradict the records."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
+from pydantic import JsonValue
 
-from harness.audit.requests import (
+from harness.cards import Experiment
+from harness.cards.registration import EvaluationSpec
+from harness.records import GroupRecord, Row, StepRecord
+from harness.tasks.task import Item
+from harness.traces import (
     Carried,
     EvaluationTrace,
     Settings,
@@ -19,9 +24,8 @@ from harness.audit.requests import (
     digest,
     rows_digest,
 )
-from harness.cards.registration import EvaluationSpec
-from harness.records import GroupRecord, Row, StepRecord
-from harness.tasks.task import Item
+from harness.training.context import Tracer
+from harness.training.gather import gather
 from harness.training.recording_proxy import RequestTrace, Response
 from harness.training.streams import stream_seed
 from harness.training.task_adapter import AnyAdapter
@@ -29,6 +33,9 @@ from harness.training.task_adapter import AnyAdapter
 if TYPE_CHECKING:
     import tinker
     from tinker_cookbook.rl.types import ActionExtra, Env
+
+REPLAYED = 8
+"""Few enough to cost a percent of a step, and every rollout has its turn."""
 
 BySeed = Mapping[int, Sequence[Response]]
 """Responses by the seed of their request."""
@@ -49,6 +56,22 @@ class Replay(NamedTuple):
     prompts: list[list[int]]
     reward: float
     stop: str
+
+
+def step_tracer(
+    experiment: Experiment,
+    adapter: AnyAdapter,
+    train: Sequence[Item],
+    replayed: int | None = REPLAYED,
+) -> Tracer:
+    """What an arm stores of each step's requests; `replayed` as in `trace_step`."""
+    probed = experiment.registration.gradient_probe is not None
+
+    async def trace(seen: RequestTrace, record: StepRecord) -> dict[str, JsonValue]:
+        found = await trace_step(seen, record, adapter, train, probed=probed, replayed=replayed)
+        return found.plain()
+
+    return trace
 
 
 async def trace_step(
@@ -343,7 +366,7 @@ async def replays(
     episodes: Sequence[tuple[Item, Sequence[Turn]]], env: Callable[[Item], Env]
 ) -> list[Replay]:
     """What fresh environments make of these turns."""
-    return await together(replay(env(item), turns) for item, turns in episodes)
+    return list(await gather(*(replay(env(item), turns) for item, turns in episodes)))
 
 
 async def replay(env: Env, turns: Sequence[Turn]) -> Replay:

@@ -106,7 +106,7 @@ class TrainingSpec(Frozen):
 
     `reuse_prompts` lets an arm that has consumed the train split draw it again, in a new order;
     without it the arm needs as many prompts as it consumes. `max_tokens` is of one reply.
-    `drop_zero_variance_groups` leaves groups whose rewards are all equal out of the update; a step of
+    `drop_zero_variance_groups` leaves groups of equal rewards out of the update; a step of
     nothing but such groups updates nothing, and counts.
     """
 

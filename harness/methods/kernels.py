@@ -6,12 +6,11 @@ baseline of prompt i. Its diagonal is zero and its rows sum to 1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from harness.cards.registration import Kernel
 from harness.errors import StatisticsError
 from harness.methods.arrays import FloatArray, finite
 
@@ -23,6 +22,37 @@ COMMON_WORDS = 256
 
 # rows are sums of up to thousands of float64 terms
 ROW_SUM_TOLERANCE = 1e-9
+
+
+class KernelSettings(Protocol):
+    """What a kernel is made of, whoever registers it.
+
+    `softmax` weighs by exp(cos / tau), `cosine` by max(0, cos) and has no tau.
+    """
+
+    @property
+    def ngram_range(self) -> tuple[int, int]:
+        """The shortest and the longest run of words that counts as a term."""
+
+    @property
+    def lowercase(self) -> bool:
+        """Whether case is ignored."""
+
+    @property
+    def sublinear_tf(self) -> bool:
+        """Whether a term's count c weighs as 1 + ln(c)."""
+
+    @property
+    def stop_words(self) -> str:
+        """`english`, or `none`."""
+
+    @property
+    def tau(self) -> float | None:
+        """The temperature of a softmax, above 0."""
+
+    @property
+    def weighting(self) -> str:
+        """`softmax` or `cosine`."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +78,7 @@ class PromptKernel:
         return np.asarray(common_P_C @ common_P_C.T + (rare_P_R @ rare_P_R.T).toarray())
 
 
-def fit_tfidf(texts: Sequence[str], settings: Kernel) -> PromptKernel:
+def fit_tfidf(texts: Sequence[str], settings: KernelSettings) -> PromptKernel:
     """Fit TF-IDF on a corpus: smooth idf, rows of unit length, scikit-learn's word pattern.
 
     Args:
@@ -107,7 +137,7 @@ def softmax_loo_weights(similarity_P_P: ArrayLike, tau: float) -> FloatArray:
     return logits_P_P
 
 
-def kernel_loo_weights(similarity_P_P: ArrayLike, kernel: Kernel) -> FloatArray:
+def kernel_loo_weights(similarity_P_P: ArrayLike, kernel: KernelSettings) -> FloatArray:
     """The weights that a registered kernel makes of similarities: softmax or cosine.
 
     Raises:

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from harness.cards.registration import Kernel
 from harness.errors import StatisticsError
 from harness.methods.advantages import baselines
 from harness.methods.arrays import FloatArray, IntArray, finite, same_shape
 from harness.methods.beff import equivalent_group, oracle_score_noise, within_variance
-from harness.methods.kernels import kernel_loo_weights, uniform_loo_weights
+from harness.methods.kernels import KernelSettings, kernel_loo_weights, uniform_loo_weights
 
 # from the prompts of a batch (their places in the pool) and its rewards to its baselines
 Baseline = Callable[[IntArray, FloatArray], FloatArray]
@@ -153,7 +152,7 @@ def uniform_baseline(_prompts_B: IntArray, rewards_B: FloatArray) -> FloatArray:
     return baselines(rewards_B, uniform_loo_weights(len(rewards_B)))
 
 
-def kernel_baseline(similarity_N_N: ArrayLike, kernel: Kernel) -> Baseline:
+def kernel_baseline(similarity_N_N: ArrayLike, kernel: KernelSettings) -> Baseline:
     """b_i: the kernel-weighted mean of the batch's other rewards, as the GS1 arms compute it.
 
     Args:

@@ -14,10 +14,10 @@ from harness.audit.pilot import Pilot
 from harness.audit.requests import record_problems, scored_problems
 from harness.audit.scored import policy_problems, row_problems
 from harness.audit.staleness_report import ramp_lines
+from harness.audit.weights import indistinct_weights
 from harness.cards import Arm, Experiment
 from harness.cards.registration import LossBackend
 from harness.errors import RunError
-from harness.fingerprints import untold
 from harness.protocol.budget import Clock, read_clock, refuse_overspending, wall_seconds
 from harness.protocol.progress import LiveLine
 from harness.protocol.scores import item_scores
@@ -277,11 +277,10 @@ class ArmKeeper:
         async def decode() -> list[Row]:
             sampler = await proxy.client().create_sampling_client_async(path, base_model)
             evaluation = evaluate(sampler, adapter, spec, items, after_item)
-            rows, noted["fingerprint"] = await gather(
-                evaluation, sampler_fingerprint(sampler, text)
-            )
-            sent = await trace_evaluation(proxy.take(), rows, items, adapter, spec)
-            noted["trace"] = sent.plain()
+            reading = sampler_fingerprint(sampler, text)
+            rows, noted["fingerprint"] = await gather(evaluation, reading)
+            trace = await trace_evaluation(proxy.take(), rows, items, adapter, spec)
+            noted["trace"] = trace.plain()
             return rows
 
         rows = self.service.run(decode())
@@ -292,23 +291,26 @@ class ArmKeeper:
         entry.finish({"accuracy": sum(scores.values()) / len(scores), **noted})
 
     def _context(self, arm: Arm, after_step: Callable[[StepRecord], None]) -> ArmContext:
+        from harness.audit.tracing import step_tracer
         from harness.training.context import arm_context
 
         task = self.task()
+        adapter = self.service.adapter(task)
         return arm_context(
             self.experiment,
             arm,
             task,
             self.service.client(),
-            self.service.adapter(task),
+            adapter,
             self.entry(arm),
             before_step=self._refuse_overspending,
             after_step=after_step,
+            tracer=step_tracer(self.experiment, adapter, task.train),
             loss_backend=self.loss_backend(arm),
         )
 
     def _fingerprint_text(self) -> list[int]:
-        """The fixed text by whose log-probs weights are told apart."""
+        """The fixed text by whose log-probs weights are distinguished."""
         task = self.task()
         return self.service.adapter(task).text(task.train[0])
 
@@ -328,7 +330,10 @@ class ArmKeeper:
             self._trained[entry.key] = TrainedArm(
                 figures=[StepFigures(step=r["step"], metrics=r["metrics"]) for r in records],
                 rollouts=_rollouts(records),
-                notes=[training_note(arm.name, records), *untold(arm.name, records, last)],
+                notes=[
+                    training_note(arm.name, records),
+                    *indistinct_weights(arm.name, records, last),
+                ],
             )
         return self._trained[entry.key]
 
@@ -347,7 +352,7 @@ class ArmKeeper:
 
 
 async def _save_sampler(client: tinker.TrainingClient, text: Sequence[int]) -> dict[str, object]:
-    """The path of the final sampler, and the print of the weights that it must hold."""
+    """The path of the final sampler, and the fingerprint of the weights that it must hold."""
     from harness.training.fingerprints import learner_fingerprint
 
     sent = await client.save_weights_for_sampler_async("final")

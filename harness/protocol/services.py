@@ -46,7 +46,7 @@ class Service:
         self._remote = remote_address(dict(os.environ))
         self._address: ServiceAddress | None = None
         self._client: tinker.ServiceClient | None = None
-        self._prompter: AnyAdapter | None = None
+        self._adapter: AnyAdapter | None = None
         self._runner = asyncio.Runner(loop_factory=HearingLoop)
 
     @property
@@ -75,14 +75,14 @@ class Service:
 
     def adapter(self, task: Task) -> AnyAdapter:
         """The task's adapter, on the tokenizer of the model that is trained."""
-        if self._prompter is None:
+        if self._adapter is None:
             from harness.embedded import MODELS
-            from harness.training.task_adapter import adapter
+            from harness.training.adapters import task_adapter
 
             model = self._experiment.card.base_model
             source = str(MODELS.get(model, model))
-            self._prompter = adapter(source, self._experiment, task)
-        return self._prompter
+            self._adapter = task_adapter(source, self._experiment, task)
+        return self._adapter
 
     def run(self, work: Awaitable[T]) -> T:
         """Do asynchronous work on this process's loop, and stop if the embedded engine dies.

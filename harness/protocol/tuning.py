@@ -260,11 +260,19 @@ class Tuner:
     def _context(
         self, entry: Entry, trial: Arm, after_step: Callable[[StepRecord], None]
     ) -> ArmContext:
+        from harness.audit.tracing import step_tracer
         from harness.training.context import arm_context
 
         client, adapter = self.service.client(), self.service.adapter(self.task)
         context = arm_context(
-            self.experiment, trial, self.task, client, adapter, entry, after_step=after_step
+            self.experiment,
+            trial,
+            self.task,
+            client,
+            adapter,
+            entry,
+            after_step=after_step,
+            tracer=step_tracer(self.experiment, adapter, self.task.train),
         )
         # without the slice, so that a trial can't reach it
         return replace(context, order=self._order[: -self._spec.heldout])

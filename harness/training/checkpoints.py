@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from harness.errors import RunError, ServiceError
-from harness.fingerprints import bound, distance, floor, initial_pairs
+from harness.fingerprints import distance, initial_pairs, noise_floor, tolerance
 from harness.records import Checkpoint
 from harness.store import Entry
 from harness.training.context import ArmContext, ArmState
@@ -87,7 +87,7 @@ async def refuse_other_weights(
     text = context.adapter.text(context.train[0])
     restored, again = await asyncio.gather(*(learner_fingerprint(client, text) for _ in range(2)))
     pairs = [(restored, again), *initial_pairs(context.entry.read_step(0))]
-    difference, allowed = distance(saved, restored), bound(floor(pairs))
+    difference, allowed = distance(saved, restored), tolerance(noise_floor(pairs))
     if not difference <= allowed:
         raise RunError(
             f"arm {context.arm.name}: log-probs of the weights restored after "
@@ -120,7 +120,7 @@ async def save_checkpoint(context: ArmContext, state: ArmState) -> None:
     if state.version == (0 if known is None else known["version"]):
         return
     sent = await state.client.save_state_async(f"{state.version:06d}", KEPT_SECONDS)
-    printed = await learner_fingerprint(state.client, context.adapter.text(context.train[0]))
+    fingerprint = await learner_fingerprint(state.client, context.adapter.text(context.train[0]))
     saved = await sent.result_async()
     await state.saved()
     checkpoint = Checkpoint(

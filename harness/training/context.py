@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
 
 from harness.cards import Arm, Experiment, Registration
 from harness.cards.registration import LossBackend
@@ -13,7 +15,7 @@ from harness.records import StepRecord
 from harness.store import Entry
 from harness.tasks.task import Item, Task
 from harness.training.estimators import Estimator, estimator
-from harness.training.recording_proxy import RecordingProxy
+from harness.training.recording_proxy import RecordingProxy, RequestTrace
 from harness.training.snapshots import Snapshots
 from harness.training.streams import arm_order
 from harness.training.task_adapter import AnyAdapter
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     import tinker
 
 
-REPLAYED = 8
-"""Few enough to cost a percent of a step, and every rollout has its turn."""
+Tracer = Callable[[RequestTrace, StepRecord], Awaitable[dict[str, JsonValue]]]
+"""From the requests of a step and its record to what is stored of these requests."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,8 @@ class ArmContext:
     entry: Entry
     before_step: Callable[[], None]
     after_step: Callable[[StepRecord], None]
+    tracer: Tracer
     loss_backend: LossBackend = "service"
-    replayed: int | None = REPLAYED
-    """Rollouts of each step whose prompts and rewards are asked for again; None for all."""
 
     @property
     def lagged(self) -> bool:
@@ -100,8 +101,8 @@ def arm_context(
     *,
     before_step: Callable[[], None] = _never_stop,
     after_step: Callable[[StepRecord], None] = _ignore,
+    tracer: Tracer,
     loss_backend: LossBackend = "service",
-    replayed: int | None = REPLAYED,
 ) -> ArmContext:
     """The context of an arm, the same for its training and for the steps that are thrown away.
 
@@ -127,6 +128,6 @@ def arm_context(
         entry=entry,
         before_step=before_step,
         after_step=after_step,
+        tracer=tracer,
         loss_backend=loss_backend,
-        replayed=replayed,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from harness.cards.registration import EvaluationSpec
 from harness.records import Row
 from harness.tasks.task import Item
+from harness.training.gather import gather
 from harness.training.task_adapter import AnyAdapter
 
 if TYPE_CHECKING:
@@ -49,4 +50,4 @@ async def evaluate(
             after_item(row)
         return found
 
-    return [row for found in await together(rows(item) for item in items) for row in found]
+    return [row for found in await gather(*(rows(item) for item in items)) for row in found]

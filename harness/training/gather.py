@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
-from typing import Any, TypeVar, cast
+from collections.abc import Coroutine
+from typing import Any, TypeVar, overload
 
 from harness.errors import HarnessError
 
@@ -15,11 +15,21 @@ GRACE_SECONDS = 0.5
 """After a failure of the service other requests have this time to fail by themselves."""
 
 
-async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+@overload
+async def gather(
+    first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U], /
+) -> tuple[T, U]: ...
+
+
+@overload
+async def gather(*work: Coroutine[Any, Any, T]) -> tuple[T, ...]: ...
+
+
+async def gather(*work: Coroutine[Any, Any, object]) -> tuple[object, ...]:
     """All results, in the order of `work`; the first failure cancels what is still under way."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
-        return list(await asyncio.gather(*tasks))
+        return tuple(await asyncio.gather(*tasks))
     except HarnessError:
         raise
     except Exception:
@@ -29,9 +39,3 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     finally:
         for task in tasks:
             task.cancel()
-
-
-async def both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
-    """Both results; the first failure cancels the other."""
-    work: list[Coroutine[Any, Any, object]] = [first, second]
-    return cast("tuple[T, U]", tuple(await together(work)))

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.audit.tracing import trace_step
 from harness.errors import DataError, RunError
 from harness.records import Fingerprints, StepRecord
 from harness.tasks.task import Item
@@ -72,9 +71,9 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
     where = f"arm {context.arm.name}: step {step}"
     prompts = step_prompts(context, step)
     sampled_version, sampler = state.snapshots.sampler(step)
-    groups, (prints, _) = await gather(
+    groups, (fingerprints, _) = await gather(
         sample_step(sampler, context.adapter, context.arm, step, prompts),
-        gather(printed(context, state, sampler), state.saved()),
+        gather(step_fingerprints(context, state, sampler), state.saved()),
     )
     sampled = time.perf_counter()
 
@@ -109,23 +108,15 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
             "snapshot": time.perf_counter() - trained,
         },
     )
-    if prints is not None:
-        record["fingerprints"] = prints
+    if fingerprints is not None:
+        record["fingerprints"] = fingerprints
     if context.loss_backend != "service":
         record["loss_backend"] = context.loss_backend
-    sent = await trace_step(
-        state.proxy.take(),
-        record,
-        context.adapter,
-        context.train,
-        probed=context.registration.gradient_probe is not None,
-        replayed=context.replayed,
-    )
-    record["trace"] = sent.plain()
+    record["trace"] = await context.tracer(state.proxy.take(), record)
     return record
 
 
-async def printed(
+async def step_fingerprints(
     context: ArmContext, state: ArmState, sampler: tinker.SamplingClient
 ) -> Fingerprints | None:
     """What tells the weights of sampler and learner apart, where arms lag.
@@ -137,13 +128,14 @@ async def printed(
     """
     if not context.lagged and state.version:
         return None
-    prints = await take_fingerprints(sampler, state.client, context.adapter.text(context.train[0]))
-    if prints is None and context.lagged:
+    text = context.adapter.text(context.train[0])
+    found = await take_fingerprints(sampler, state.client, text)
+    if found is None and context.lagged:
         raise RunError(
             f"arm {context.arm.name}: step {state.version}: the sampler does not return the "
             "log-probs of a prompt that are needed to know its weights; use a service that does"
         )
-    return prints
+    return found
 
 
 def estimated(

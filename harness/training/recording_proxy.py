@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.audit.requests import CUSTOM, Settings, as_settings
+from harness.traces import CUSTOM, Settings, as_settings
 
 if TYPE_CHECKING:
     import tinker

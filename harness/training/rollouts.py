@@ -16,6 +16,7 @@ from harness.errors import RunError
 from harness.methods.staleness import is_zero_variance
 from harness.tasks.task import Item
 from harness.training.completers import GroupCompleter, Sampling, TurnCompleter
+from harness.training.gather import gather
 from harness.training.streams import stream_seed
 from harness.training.task_adapter import AnyAdapter
 from harness.training.token_rows import TokenRow, token_row
@@ -86,7 +87,7 @@ async def sample_step(
             raise unreadable(where, error) from error
         return SampledGroup(index, completer.requested, seed, rollouts)
 
-    return await together(sample(index, item) for index, item in prompts)
+    return list(await gather(*(sample(index, item) for index, item in prompts)))
 
 
 async def sample_episodes(
@@ -100,9 +101,10 @@ async def sample_episodes(
     envs = await builder.make_envs()
     completers = [TurnCompleter(sampling, seed, g, where) for g in range(len(envs))]
     try:
-        trajectories = await together(
-            do_single_rollout(completer, env)
-            for completer, env in zip(completers, envs, strict=True)
+        trajectories = list(
+            await gather(
+                *(do_single_rollout(c, env) for c, env in zip(completers, envs, strict=True))
+            )
         )
         graded = await builder.compute_group_rewards(trajectories, envs)
     except TinkerCookbookError as error:

@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from harness.training.gather import gather
+
 if TYPE_CHECKING:
     import tinker
 
@@ -90,7 +92,7 @@ class Snapshots:
             await client.compute_logprobs_async(tinker.ModelInput.from_ints(list(text[:2])))
             self._paths[version], self._clients[version] = path, client
 
-        await together(opened(int(version), path) for version, path in paths.items())
+        await gather(*(opened(int(version), path) for version, path in paths.items()))
 
     def outdated(self, version: int | None) -> list[str]:
         """Paths that an arm can't need after `version` updates, or has no need of at its end.

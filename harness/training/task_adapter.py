@@ -7,11 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from harness.cards import Experiment
 from harness.cards.registration import EvaluationSpec, TrainingSpec
-from harness.errors import CardError, DataError
 from harness.records import Row
-from harness.tasks.task import Task
 
 if TYPE_CHECKING:
     import tinker
@@ -89,35 +86,3 @@ class TaskAdapter(ABC, Generic[I_contra]):
 
 # the loop looks into no item: only the adapter of its task does
 AnyAdapter = TaskAdapter[Any]
-
-
-def adapter(tokenizer_source: str, experiment: Experiment, task: Task) -> AnyAdapter:
-    """The adapter of the experiment's task, on the tokenizer of a folder or a hub's model name.
-
-    Raises:
-        DataError: there is no such tokenizer.
-        CardError: there is no such renderer.
-    """
-    from tinker_cookbook.exceptions import RendererError
-    from tinker_cookbook.tokenizer_utils import get_tokenizer
-
-    from harness.tasks.sec_search import SearchTask
-    from harness.training.searches import search_adapter
-    from harness.training.word_problems import problem_adapter
-
-    try:
-        tokenizer = get_tokenizer(tokenizer_source)
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"tokenizer of {tokenizer_source!r}: {str(error).splitlines()[0]}; make base_model a "
-            "folder that holds one, or a model of the hub that can be reached or is cached here"
-        ) from None
-    try:
-        if isinstance(task, SearchTask):
-            return search_adapter(tokenizer, experiment, task)
-        return problem_adapter(tokenizer, experiment.registration.training)
-    except RendererError:
-        raise CardError(
-            f"training.renderer is {experiment.registration.training.renderer!r}, which "
-            "tinker-cookbook does not have; register one of tinker_cookbook.renderers"
-        ) from None

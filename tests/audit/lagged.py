@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.audit.recomputed import group_advantages, loss_and_surrogate
 from harness.cards import Arm, Experiment
+from harness.audit.recomputed import group_advantages, loss_and_surrogate
 from harness.training.staleness_metrics import staleness_metrics
 
 DRIFT = 0.05

@@ -5,14 +5,15 @@ import math
 import pytest
 
 from harness.audit.lag import executed_lags
+from harness.audit.weights import indistinct_weights
+from harness.fingerprints import FACTOR, SAME, arm_tolerance, distance, noise_floor, tolerance
 from harness.audit.restoration import RestorationEvidence, check
 from harness.audit.resumed import ResumedArm, resumed_problems
 from harness.audit.scored import policy_problems
-from harness.fingerprints import FACTOR, SAME, arm_tolerance, bound, distance, floor, untold
 
 
 def step(number, sampler, learner, sampled=None):
-    """A step with prints."""
+    """A step with fingerprints."""
     return {
         "step": number,
         "sampled_version": number if sampled is None else sampled,
@@ -26,12 +27,12 @@ def step(number, sampler, learner, sampled=None):
 )
 def test_a_bound_is_a_multiple_of_the_floor_and_never_below_float32(measured, expected):
     """What can't be measured allows no more than what repeats itself."""
-    assert bound(measured) == expected
+    assert tolerance(measured) == expected
 
 
 def test_the_embedded_engine_is_held_to_nothing_but_its_floor():
     """Where everything repeats bit by bit, nothing may differ."""
-    assert bound(0.0, 0.0) == 0.0
+    assert tolerance(0.0, 0.0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -40,13 +41,13 @@ def test_the_embedded_engine_is_held_to_nothing_but_its_floor():
 def test_readings_that_are_none_are_at_no_distance(a, b):
     """NaN, which is within no bound."""
     assert math.isnan(distance(a, b))
-    assert math.isnan(floor([([-1.0], [-1.0]), (a, b)]))
+    assert math.isnan(noise_floor([([-1.0], [-1.0]), (a, b)]))
 
 
 def test_the_floor_is_the_largest_of_its_pairs():
     """One pair that differs is enough; of no pair it is 0."""
-    assert floor([]) == 0.0
-    assert floor([([-1.0], [-1.0]), ([-1.0, -2.0], [-1.5, -2.25])]) == 0.5
+    assert noise_floor([]) == 0.0
+    assert noise_floor([([-1.0], [-1.0]), ([-1.0, -2.0], [-1.5, -2.25])]) == 0.5
 
 
 def test_only_a_first_step_says_how_far_apart_the_same_weights_are():
@@ -64,9 +65,7 @@ def test_an_evaluation_is_held_to_the_floor_of_its_arm():
     assert policy_problems("a", trained, scored, step(0, [-1.0], [-1.01])) == []
     (line,) = policy_problems("a", trained, scored, step(0, [-1.0], [-1.005]))
     assert "differ by 0.03 from the trained ones', bound 0.02" in line
-    assert policy_problems(
-        "a", trained, {"fingerprint": [-1.0, math.nan]}, step(0, [-1.0], [-1.01])
-    )
+    assert policy_problems("a", trained, {"fingerprint": [-1.0, math.nan]}, step(0, [-1.0], [-1.01]))
 
 
 @pytest.mark.parametrize(("move", "seen"), [(0.5, 0), (0.03, 1)])
@@ -78,14 +77,14 @@ def test_a_lag_shows_where_an_update_moves_more_than_the_bound(move, seen):
     ]
 
     assert executed_lags(records) == [0, 1 - seen]
-    assert len(untold("a", records, None)) == 1
-    assert ("1 of 1 moves between prints" in untold("a", records, None)[0]) is bool(seen)
+    assert len(indistinct_weights("a", records, None)) == 1
+    assert ("1 of 1 moves between fingerprints" in indistinct_weights("a", records, None)[0]) is bool(seen)
 
 
 def test_nothing_is_told_of_an_arm_whose_service_repeats_itself():
     """No note where the bound is that of float32."""
-    assert untold("a", [step(0, [-1.0], [-1.0 - SAME / 5])], [-1.0]) == []
-    assert untold("a", [], None) == []
+    assert indistinct_weights("a", [step(0, [-1.0], [-1.0 - SAME / 5])], [-1.0]) == []
+    assert indistinct_weights("a", [], None) == []
 
 
 def shifted(row, by):

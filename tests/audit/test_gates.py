@@ -3,8 +3,8 @@ import math
 
 import pytest
 
-from harness.audit.gates import MEASUREMENTS, REMEDY, check_gate, within, worst
 from harness.cards import GateCheck
+from harness.audit.gates import MEASUREMENTS, REMEDY, check_gate, within, worst
 
 
 def _gate(metric, **bounds):

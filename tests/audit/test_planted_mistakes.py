@@ -222,28 +222,28 @@ def _prompt_too_long(e: Plain) -> None:
 
 
 def _cold_sampling(e: Plain) -> None:
-    for request in e["capability"]["trace"][1]["steps"][0]["samples"]:
+    for request in e["capability"]["traces"][1]["steps"][0]["samples"]:
         request["temperature"] = 0.7
 
 
 def _decayed_rate(e: Plain) -> None:
-    e["capability"]["trace"][0]["steps"][1]["optimizer"][0]["learning_rate"] *= 39 / 40
+    e["capability"]["traces"][0]["steps"][1]["optimizer"][0]["learning_rate"] *= 39 / 40
 
 
 def _clipped_gradient_in_one_arm(e: Plain) -> None:
-    e["capability"]["trace"][1]["steps"][0]["optimizer"][0]["grad_clip_norm"] = 1.0
+    e["capability"]["traces"][1]["steps"][0]["optimizer"][0]["grad_clip_norm"] = 1.0
 
 
 def _datum_out_of_line(e: Plain) -> None:
-    e["capability"]["trace"][0]["steps"][0]["faults"] = ["sent a datum ..."]
+    e["capability"]["traces"][0]["steps"][0]["faults"] = ["sent a datum ..."]
 
 
 def _arm_not_witnessed(e: Plain) -> None:
-    e["capability"]["trace"].pop()
+    e["capability"]["traces"].pop()
 
 
 def _evaluation_sampled(e: Plain) -> None:
-    e["capability"]["trace_evaluation"]["samples"][5]["temperature"] = 1.0
+    e["capability"]["evaluation_trace"]["samples"][5]["temperature"] = 1.0
 
 
 def _moments_lost_on_resume(e: Plain) -> None:

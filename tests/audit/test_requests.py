@@ -1,4 +1,4 @@
-"""Accounts of what was sent: those that are missing are told, and what they hold is compared."""
+"""Request traces: those that are missing are reported, and what they hold is compared."""
 
 from harness.audit.requests import (
     Carried,
@@ -19,15 +19,15 @@ def test_results_without_an_account_are_told(experiment):
     arm = experiment.arms[0]
 
     (line,) = record_problems([{"step": 0}, {"step": 1}], arm, experiment, TRAIN)
-    assert "2 of 2 steps have no account of what was sent; run again with --retrain" in line
+    assert "2 of 2 steps have no request trace; run again with --retrain" in line
     (line,) = scored_problems("base", [], {"accuracy": 0.5}, experiment)
-    assert line.startswith("evaluation of base: no account of what was sent; run again")
+    assert line.startswith("evaluation of base: no request trace; run again")
 
 
 def test_a_record_is_held_against_its_account(experiment, sound):
     """Tokens, log-probs and advantages as sent, of the questions that its items hold."""
     arm = experiment.arms[0]
-    (sent,) = (s for s in sound["capability"].sent if s.arm == arm.name)
+    (sent,) = (s for s in sound["capability"].traces if s.arm == arm.name)
     prompts = list(range(arm.groups_per_batch))
     rows = [([7, 2], [-0.5, -0.25], 0.1 * g) for g in range(arm.group_size)]
 
@@ -44,7 +44,7 @@ def test_a_record_is_held_against_its_account(experiment, sound):
             }
             for prompt in prompts
         ]
-        return {"step": step, "groups": groups, "sent": account.model_copy(update=told).plain()}
+        return {"step": step, "groups": groups, "trace": account.model_copy(update=told).plain()}
 
     def problems(change=lambda _: None, train=TRAIN) -> list[str]:
         records = [record(step, account) for step, account in enumerate(sent.steps)]

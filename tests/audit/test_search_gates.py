@@ -11,10 +11,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves test fol
 
 from lagged import record, sent
 
+from harness.cards import load_experiment
 from harness.audit.gates import check_gate
 from harness.audit.pilot import pilot_problems
 from harness.audit.recomputed import kept_figures, loss_and_surrogate, staleness_figures
-from harness.cards import load_experiment
 from harness.training.staleness_metrics import staleness_metrics
 
 CARDS = Path(__file__).parents[2] / "experiments" / "cards"

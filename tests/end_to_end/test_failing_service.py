@@ -18,6 +18,7 @@ from harness.protocol.data import experiment_task
 from harness.protocol.services import Service
 from harness.store import RunStore
 from harness.training import embedded_service
+from harness.audit.tracing import step_tracer
 from harness.training.context import arm_context
 from harness.training.loop import train_until
 
@@ -66,7 +67,8 @@ def train(experiment, task):
         entry = RunStore(folder).entry("arm/one", {"arm": "one"})
         try:
             client, adapter = service.client(), service.adapter(task)
-            context = arm_context(experiment, arm, task, client, adapter, entry)
+            tracer = step_tracer(experiment, adapter, task.train)
+            context = arm_context(experiment, arm, task, client, adapter, entry, tracer=tracer)
             service.run(train_until(context, None, STEPS))
         finally:
             service.close()

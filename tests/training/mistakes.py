@@ -13,12 +13,12 @@ import numpy as np
 import tinker
 from tinker_cookbook.rl.types import TrajectoryGroup
 
-from harness.audit.probes import throw_away
 from harness.tasks.sec_search import env as search
 from harness.tasks.sec_search import reward as search_reward
 from harness.training import loop, snapshots
 from harness.training.completers import GroupCompleter, Sampling, TurnCompleter
 from harness.training.estimators import Estimate, Estimator
+from harness.audit.probes import throw_away
 from harness.training.rollouts import SampledGroup
 from harness.training.searches import SearchAdapter
 from harness.training.snapshots import Snapshots
@@ -302,7 +302,7 @@ def all_that_was_met(original: Any, self: Any, *these: Any) -> Any:
 
 def never_constant(monkeypatch: Any) -> None:
     """Groups of equal rewards are trained on too."""
-    monkeypatch.setattr(SampledGroup, "constant", False)
+    monkeypatch.setattr(SampledGroup, "zero_variance", False)
 
 
 def f1(monkeypatch: Any) -> None:

@@ -22,6 +22,7 @@ from harness.cards import Experiment, load_experiment
 from harness.records import StepRecord
 from harness.store import RunStore
 from harness.tasks.gsm8k import Problem, Task
+from harness.audit.tracing import step_tracer
 from harness.training.context import ArmContext
 from harness.training.estimators import estimator
 from harness.training.streams import data_order
@@ -335,6 +336,7 @@ def arm_context(
         entry=RunStore(folder).entry(f"arm/{name}", {"arm": name}),
         before_step=before_step,
         after_step=after_step,
+        tracer=step_tracer(experiment, adapter, task.train, replayed=None),
     )
 
 

@@ -3,7 +3,6 @@ import time
 
 import pytest
 
-from harness.training import together as module
 from harness.training.gather import gather
 
 
@@ -14,13 +13,13 @@ def test_results_come_in_the_order_of_the_work():
         await asyncio.sleep(seconds)
         return value
 
-    assert asyncio.run(together([after(0.02, "a"), after(0.0, "b")])) == ["a", "b"]
-    assert asyncio.run(both(after(0.02, 1), after(0.0, "b"))) == (1, "b")
+    assert asyncio.run(gather(after(0.02, "a"), after(0.0, "b"))) == ("a", "b")
+    assert asyncio.run(gather(after(0.02, 1), after(0.0, "b"))) == (1, "b")
 
 
 def test_a_failure_ends_what_is_still_under_way(monkeypatch):
     """The rest is cancelled after a moment, and nothing is waited for longer."""
-    monkeypatch.setattr(module, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr("harness.training.gather.GRACE_SECONDS", 0.05)
     ended = []
 
     async def fail():
@@ -59,7 +58,7 @@ def test_what_fails_with_the_first_is_not_reported_by_its_own_loop():
                 0.02 * number, answer.set_exception, ValueError(f"{number}")
             )
         with pytest.raises(ValueError, match="0"):
-            await together(waited(answer) for answer in answers)
+            await gather(*(waited(answer) for answer in answers))
         return [answer.done() and not answer.cancelled() for answer in answers]
 
     assert asyncio.run(work()) == [True] * 3

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.audit.tracing import step_tracer
 from harness.cards import Experiment
 from harness.cards.registration import LossBackend
 from harness.store import RunStore
@@ -41,7 +42,7 @@ def throw_away_arms(
                 adapter,
                 store.entry(f"arm/{arm.name}", {"arm": arm.name}),
                 loss_backend=arm.loss_backends[0] if losses is None else losses[arm.name],
-                replayed=None,
+                tracer=step_tracer(experiment, adapter, task.train, replayed=None),
             )
             for arm in experiment.arms
         }

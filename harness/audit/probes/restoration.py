@@ -14,6 +14,7 @@ from harness.tasks.task import Task
 from harness.training.checkpoints import delete_checkpoints, open_arm
 from harness.training.context import ArmContext, ArmState
 from harness.training.fixed_text import forward
+from harness.training.gather import gather
 from harness.training.loop import adam_params
 from harness.training.task_adapter import AnyAdapter
 
@@ -56,8 +57,8 @@ async def _group(contexts: list[ArmContext], rows: list[list[int]]) -> list[Clie
     after = await asyncio.gather(*(identical_step(state, data, adam, rows) for state in states))
     infos = await asyncio.gather(*(state.client.get_info_async() for state in states))
     pairs = zip([*contexts, contexts[0]], opened, strict=True)
-    await together(
-        delete_checkpoints(context.service, context.entry, state) for context, state in pairs
+    await gather(
+        *(delete_checkpoints(context.service, context.entry, state) for context, state in pairs)
     )
     return [
         ClientState(

@@ -18,7 +18,7 @@ from harness.audit.server_loss import LossEvidence, losses_of
 from harness.cards import Experiment
 from harness.cards.registration import LossBackend
 from harness.errors import RunError, ServiceRefused
-from harness.fingerprints import floor
+from harness.fingerprints import noise_floor
 from harness.records import CUSTOM_LOSS
 from harness.tasks.task import Task
 from harness.training.fixed_text import forward, output_logprobs
@@ -85,7 +85,7 @@ async def collect(
     longer = (rows[0] * (2 * TARGETS))[: 2 * TARGETS + 1]
     watched = longer[: TARGETS + 1]
     (before,), (again,) = await forward(valued, [watched]), await forward(valued, [watched])
-    apart = floor([(before.tolist(), again.tolist())])
+    apart = noise_floor([(before.tolist(), again.tolist())])
     wanted, times = wanted_move(apart)
     noise = apart / math.sqrt(times)
     low, high = max(WANTED_MOVE / 4, 0.75 * min(wanted, CLEAR * noise)), 1.25 * wanted

@@ -10,17 +10,19 @@ from harness.audit.executed import execution_problems
 from harness.audit.probes.arms import throw_away_arms
 from harness.audit.probes.restoration import LONGEST
 from harness.audit.probes.resumed import resumed_arm
-from harness.audit.requests import ArmTrace, StepTrace
+from harness.audit.requests import ArmTrace
 from harness.audit.throw_away import PromptLengths, RoundTrip, ThrowAwayEvidence, ThrowAwaySteps
 from harness.audit.tracing import trace_evaluation
 from harness.cards import Experiment
 from harness.cards.registration import LossBackend
 from harness.records import Row, StepRecord
 from harness.tasks.task import Item, Task
+from harness.traces import StepTrace
 from harness.training.checkpoints import delete_checkpoints, open_arm
 from harness.training.context import ArmContext, ArmState
 from harness.training.evaluate import evaluate
 from harness.training.fingerprints import sampler_fingerprint
+from harness.training.gather import gather
 from harness.training.loop import run_step
 from harness.training.task_adapter import AnyAdapter
 
@@ -46,13 +48,13 @@ async def collect(
         experiment.registration.feasibility.timed_steps,
         experiment.registration.evaluation,
     )
-    arms, sent, states = [], [], {}
+    arms, traces, states = [], [], {}
     with throw_away_arms(service, adapter, experiment, task, losses) as contexts:
         for context in contexts.values():
             states[context.arm.name] = state = await open_arm(context)
             records = [await run_step(context, state) for _ in range(timed)]
             arms.append(steps_evidence(context, state, records))
-            sent.append(
+            traces.append(
                 ArmTrace(
                     arm=context.arm.name,
                     multi_turn=adapter.multi_turn,
@@ -67,11 +69,13 @@ async def collect(
         seconds, evaluated = time.perf_counter() - started, state.proxy.take()
         # of all arms the one that needs most snapshots
         stalest = max(contexts.values(), key=lambda context: context.arm.lag)
-        printed = await sampler_fingerprint(sampler, adapter.text(task.train[0])) is not None
+        prompt_logprobs = (
+            await sampler_fingerprint(sampler, adapter.text(task.train[0])) is not None
+        )
         text = adapter.text(task.train[0])[:LONGEST]
-        resumed = await resumed_arm(stalest, states[stalest.arm.name], text)
-        await together(
-            delete_checkpoints(c.service, c.entry, states[name]) for name, c in contexts.items()
+        resumed = await resumed_arm(stalest, states[stalest.arm.name], text[:LONGEST])
+        await gather(
+            *(delete_checkpoints(c.service, c.entry, states[n]) for n, c in contexts.items())
         )
     consumed = max(arm.prompts for arm in experiment.arms)
     order = next(iter(contexts.values())).order
@@ -82,9 +86,9 @@ async def collect(
         lengths={"train": lengths(adapter, drawn), "test": lengths(adapter, task.test)},
         evaluated=len(items),
         evaluation_seconds=seconds,
-        printed=printed,
-        sent=sent,
-        trace_evaluation=await trace_evaluation(evaluated, rows, items, adapter, spec),
+        prompt_logprobs=prompt_logprobs,
+        traces=traces,
+        evaluation_trace=await trace_evaluation(evaluated, rows, items, adapter, spec),
         resumed=resumed,
     )
 

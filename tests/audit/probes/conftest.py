@@ -93,11 +93,11 @@ def live(
     url = process.stdout.readline().strip()
     assert url.startswith("http://127.0.0.1:"), log.read_text()
 
+    from harness.training.adapters import task_adapter
     from harness.training.service import EMBEDDED_KEY, ServiceAddress, connect
-    from harness.training.task_adapter import adapter
 
     service = connect(ServiceAddress(url, "embedded", EMBEDDED_KEY))
-    prompts = adapter(str(model_dir), experiment, task)
+    prompts = task_adapter(str(model_dir), experiment, task)
     with asyncio.Runner() as runner:
         yield SimpleNamespace(
             adapter=prompts,

@@ -6,13 +6,13 @@ import pytest
 
 from harness.embedded import MODEL_DIR
 from harness.errors import CardError, DataError
-from harness.training.task_adapter import adapter
+from harness.training.adapters import task_adapter
 
 
 def test_missing_tokenizer_is_one_line(small, words, tmp_path):
     """A model whose folder holds no tokenizer, with what base_model has to be."""
     with pytest.raises(DataError, match="make base_model a folder that holds one") as caught:
-        adapter(str(tmp_path), small, words)
+        task_adapter(str(tmp_path), small, words)
 
     assert f"tokenizer of {str(tmp_path)!r}: " in str(caught.value)
     assert 1 == len(str(caught.value).splitlines())
@@ -24,4 +24,4 @@ def test_unknown_renderer_is_one_line(small, words):
     registration = small.registration.model_copy(update={"training": training})
 
     with pytest.raises(CardError, match=r"training\.renderer is 'qwen99', which tinker-cookbook"):
-        adapter(str(MODEL_DIR), dataclasses.replace(small, registration=registration), words)
+        task_adapter(str(MODEL_DIR), dataclasses.replace(small, registration=registration), words)

@@ -91,12 +91,12 @@ class TestEpisodesOfSeveralTurns:
         finding = capability.check(found, small_search())
 
         assert finding.problems == ()
-        for sent in found.sent:
+        for sent in found.traces:
             assert sent.multi_turn
             for step in sent.steps:
                 assert len(step.samples) == step.replies > 12
                 assert step.updates == len(step.losses) == 1
-        assert found.trace_evaluation.replies > 2 * 6
+        assert found.evaluation_trace.replies > 2 * 6
 
     @pytest.mark.parametrize("name", BY_TURNS)
     def test_a_mistake_is_named(self, evidence, monkeypatch, name):
@@ -112,7 +112,7 @@ class TestEpisodesOfSeveralTurns:
         monkeypatch.setattr(SearchService, "CALLS", ("f",))
         found = evidence()
 
-        assert {step.updates for sent in found.sent for step in sent.steps} == {0}
+        assert {step.updates for sent in found.traces for step in sent.steps} == {0}
         problems = capability.check(found, small_search()).problems
         assert [line for line in problems if "moved log-probs" not in line] == []
 
