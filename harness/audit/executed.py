@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.audit import recomputed
 from harness.audit.episodes import episode_fault
-from harness.audit.kernel import Corpus
+from harness.audit.kernel import Corpus, leave_one_out
 from harness.cards import Arm, Experiment
 from harness.cards.registration import SearchSpec, TrainingSpec
 from harness.records import GroupRecord, StepRecord
@@ -190,11 +190,8 @@ def _other_baselines(
     arm: Arm, train: Sequence[Item], similar: Corpus | None, record: StepRecord
 ) -> Fault:
     rewards = [reward for group in record["groups"] for reward in group["rewards_G"]]
-    if similar is None:
-        expected = [(math.fsum(rewards) - r) / (len(rewards) - 1) for r in rewards]
-    else:
-        texts = [train[group["prompt"]].question for group in record["groups"]]
-        expected = similar.baselines(texts, rewards)
+    texts = [train[group["prompt"]].question for group in record["groups"]]
+    expected = leave_one_out(similar, texts, rewards)
     recorded = [] if record["kernel"] is None else record["kernel"]["baselines_P"]
     if len(recorded) != len(expected):
         return f"has {len(recorded)} baselines for {len(expected)} prompts; record one each"

@@ -4,6 +4,7 @@ TF-IDF, cosines and weights as their sources write them, by code that shares not
 `harness.methods`.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -69,6 +70,16 @@ class Corpus:
         norms_P = np.sqrt((vectors_P_V**2).sum(axis=1))
         vectors_P_V /= np.where(norms_P == 0.0, 1.0, norms_P)[:, None]
         return np.asarray(vectors_P_V @ vectors_P_V.T)
+
+
+def leave_one_out(
+    similar: Corpus | None, texts: Sequence[str], rewards_P: Sequence[float]
+) -> list[float]:
+    """The baseline of each prompt: of similar texts, or the mean of all others without a kernel."""
+    if similar is not None:
+        return similar.baselines(texts, rewards_P)
+    total = math.fsum(rewards_P)
+    return [(total - reward) / (len(rewards_P) - 1) for reward in rewards_P]
 
 
 def terms(text: str, kernel: Kernel) -> list[str]:

@@ -2,6 +2,9 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from harness.cards import Arm, Experiment
 from harness.records import GroupRecord, StepRecord
@@ -9,15 +12,43 @@ from harness.records import GroupRecord, StepRecord
 Pilot = Mapping[str, Sequence[StepRecord]]
 """Step records by arm name, in the order of their steps."""
 
+APART = 600.0
+"""Log-probs of one token that are further apart, in nats, have no ratio that float64 can sum."""
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What a gate measures: the arms that a pilot holds, each with its records.
+
+    `texts` are the questions of the train split, by the index that a group's `prompt` is; empty
+    where they are not at hand.
+    """
+
+    experiment: Experiment
+    arms: tuple[tuple[Arm, Sequence[StepRecord]], ...]
+    texts: Sequence[str] = ()
+
+
+def executed(experiment: Experiment, pilot: Pilot, texts: Sequence[str] = ()) -> Executed:
+    """The arms that this pilot holds: those of the first look, and of the second where taken."""
+    arms = tuple((arm, pilot[arm.name]) for arm in experiment.arms if arm.name in pilot)
+    return Executed(experiment, arms, texts)
+
 
 def pilot_problems(experiment: Experiment, pilot: Pilot) -> list[str]:
     """Where the records are not a whole pilot: steps or rows are missing, a number is not finite.
 
-    A gate that was measured on such records would say nothing.
+    A gate that was measured on such records would say nothing. Arms of the first look must be
+    there, others are looked at where they are.
     """
-    problems = []
+    problems = [
+        f"arm {name}: the pilot holds it, the registration does not; register it"
+        for name in sorted(set(pilot) - {arm.name for arm in experiment.arms})
+    ]
     wanted = list(range(experiment.registration.training.pilot_steps))
-    for arm in experiment.look(1):
+    for arm in experiment.arms:
+        if arm.look != 1 and arm.name not in pilot:
+            continue
         steps = [record["step"] for record in pilot.get(arm.name, ())]
         if steps != wanted:
             problems.append(
@@ -46,33 +77,63 @@ def step_advantages(record: StepRecord) -> list[float]:
 
 def _step_problems(arm: Arm, record: StepRecord) -> list[str]:
     where = f"arm {arm.name}: step {record['step']}"
-    if not any(group["rewards_G"] for group in record["groups"]):
+    if not record["groups"]:
         return [f"{where} has 0 rollouts, at least 1 expected; look at the sampler"]
-    problems = []
-    for group in record["groups"]:
-        lengths_G_K = group.get("turn_lengths_G_K", [[len(row)] for row in group["tokens_G_T"]])
-        rows = ("rewards_G", "advantages_G", "tokens_G_T", "logprobs_G_T", "stop_G", "turns")
-        sizes = [len(group["rewards_G"]), len(group["advantages_G"]), len(group["tokens_G_T"])]
-        sizes += [len(group["logprobs_G_T"]), len(group["stop_G"]), len(lengths_G_K)]
-        if len(set(sizes)) != 1 or group["requested"] != sizes[0]:
-            counts = ", ".join(f"{size} {row}" for row, size in zip(rows, sizes, strict=True))
-            problems.append(
-                f"{where}, prompt {group['prompt']}: {group['requested']} rollouts requested, "
-                f"{counts} recorded; every requested rollout must be graded and trained on"
+    return [
+        f"{where}, prompt {group['prompt']}{problem}"
+        for group in record["groups"]
+        for problem in (*_missing_rows(group), *_broken_numbers(group))
+    ]
+
+
+def _missing_rows(group: GroupRecord) -> Iterator[str]:
+    """Rollouts that were asked for and not recorded whole."""
+    lengths_G_K = group.get("turn_lengths_G_K", [[len(row)] for row in group["tokens_G_T"]])
+    sizes = {
+        name: len(rows)
+        for name, rows in (
+            ("rewards_G", group["rewards_G"]),
+            ("advantages_G", group["advantages_G"]),
+            ("tokens_G_T", group["tokens_G_T"]),
+            ("logprobs_G_T", group["logprobs_G_T"]),
+            ("learner_logprobs_G_T", group["learner_logprobs_G_T"]),
+            ("episodes_G", group.get("episodes_G", lengths_G_K)),
+            ("stop_G", group["stop_G"]),
+            ("turns", lengths_G_K),
+        )
+    }
+    if set(sizes.values()) != {group["requested"]} or group["requested"] < 1:
+        counts = ", ".join(f"{size} {rows}" for rows, size in sizes.items())
+        yield (
+            f": {group['requested']} rollouts requested, {counts} recorded; every requested "
+            "rollout must be graded and trained on"
+        )
+    # rows that are too few have been reported already
+    for g, (turns_K, tokens_T) in enumerate(zip(lengths_G_K, group["tokens_G_T"], strict=False)):
+        if sum(turns_K) != len(tokens_T):
+            yield (
+                f", rollout {g}: turns of {turns_K} tokens are recorded, {len(tokens_T)} tokens in "
+                "all; record what was sampled"
             )
-        # rows that are too few have been told already
-        whole = zip(lengths_G_K, group["tokens_G_T"], strict=False)
-        for g, (turns_K, tokens_T) in enumerate(whole):
-            if sum(turns_K) != len(tokens_T):
-                problems.append(
-                    f"{where}, prompt {group['prompt']}, rollout {g}: turns of {turns_K} tokens "
-                    f"are recorded, {len(tokens_T)} tokens in all; record what was sampled"
-                )
-        for name, values in (("reward", group["rewards_G"]), ("advantage", group["advantages_G"])):
-            bad = [value for value in values if not math.isfinite(value)]
-            if bad:
-                problems.append(
-                    f"{where}, prompt {group['prompt']}: {name} {bad[0]} is not a finite number; "
-                    "find where it was born"
-                )
-    return problems
+
+
+def _broken_numbers(group: GroupRecord) -> Iterator[str]:
+    """Rewards, advantages and log-probs with which nothing can be computed."""
+    for name, values in (("reward", group["rewards_G"]), ("advantage", group["advantages_G"])):
+        bad = [value for value in values if not math.isfinite(value)]
+        if bad:
+            yield f": {name} {bad[0]} is not a finite number; find where it was born"
+    rows = (group["tokens_G_T"], group["logprobs_G_T"], group["learner_logprobs_G_T"])
+    for g, (tokens_T, sampled_T, learned_T) in enumerate(zip(*rows, strict=False)):
+        sizes = (len(tokens_T), len(sampled_T), len(learned_T))
+        if len(set(sizes)) != 1 or 0 in sizes:
+            yield (
+                f", rollout {g}: {sizes[0]} tokens, {sizes[1]} log-probs of the sampler and "
+                f"{sizes[2]} of the learner; record one of each for every action token, 1 at least"
+            )
+        # a NaN is no number below the bound
+        elif not (apart := float(np.abs(np.subtract(sampled_T, learned_T)).max())) < APART:
+            yield (
+                f", rollout {g}: log-probs of sampler and learner are {apart:.3g} nats apart, "
+                f"bound {APART:g}; find where they were born"
+            )

@@ -3,38 +3,27 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from harness.audit.finding import bounds_of
-from harness.audit.gates import MEASUREMENTS
+from harness.audit.gate_metric import Range
+from harness.audit.gates import METRICS, unknown
 from harness.cards import Experiment, GateCheck
 from harness.names import ACCURACY
 from harness.tasks.sec_search.metrics import FIGURES
-from harness.tasks.sec_search.reward import EMPTY_REWARD
-
-
-@dataclass(frozen=True)
-class Range:
-    """The values that a metric can take at all, both ends included."""
-
-    low: float
-    high: float
-    whole: bool = False
 
 
 def reachable_lines(
     experiment: Experiment, gates: Sequence[GateCheck]
 ) -> tuple[list[str], list[str]]:
     """(problems, notes): gates that can't come out both ways, and examples for those that can."""
-    ranges = metric_ranges(experiment)
     problems, notes = [], []
     for check in gates:
-        if check.metric not in MEASUREMENTS:
-            known = ", ".join(sorted(MEASUREMENTS))
-            problems.append(f"gate {check.metric}: no such measurement; use one of {known}")
+        metric = METRICS.get(check.metric)
+        if metric is None:
+            problems.append(unknown(check))
             continue
-        range_ = ranges.get(check.metric)
-        passes, fails = _names(check) if range_ is None else _numbers(check, range_)
+        of = metric.range
+        passes, fails = _names(check) if of is None else _numbers(check, of(experiment))
         for example, verb in ((passes, "passes"), (fails, "fails")):
             if example is None:
                 problems.append(
@@ -67,38 +56,6 @@ def unscored_lines(experiment: Experiment) -> list[str]:
                 f"one of {', '.join(names)}, or a figure of training steps, whose name has a '/'"
             )
     return problems
-
-
-def metric_ranges(experiment: Experiment) -> dict[str, Range]:
-    """What each numeric metric can be, whatever the arms do."""
-    prompts = max(arm.groups_per_batch for arm in experiment.arms)
-    worst = worst_reward(experiment)
-    return {
-        "gs1_executed_group_size": Range(1, math.inf, whole=True),
-        "rollouts_per_step_both_arms": Range(1, math.inf, whole=True),
-        "gs1_effective_contributors_median": Range(1.0, float(max(1, prompts - 1))),
-        "gs1_mean_abs_baseline_minus_uniform_loo": Range(0.0, 1.0 - worst),
-        "batch_mean_reward_pilot": Range(worst, 1.0),
-        "executed_lag_error": Range(0, math.inf, whole=True),
-        "lag0_max_abs_log_ratio": Range(0.0, math.inf),
-        "lag0_clip_fraction": Range(0.0, 1.0),
-        "lag0_kl": Range(0.0, math.inf),
-        "lagged_kl": Range(0.0, math.inf),
-        "lagged_clip_fraction": Range(0.0, 1.0),
-        "logged_metrics_error": Range(0.0, math.inf),
-        "reported_loss_error": Range(0.0, math.inf),
-        "executed_advantage_error": Range(0.0, math.inf),
-        "executed_drop_error": Range(0, math.inf, whole=True),
-        "executed_turn_error": Range(0, math.inf, whole=True),
-    }
-
-
-def worst_reward(experiment: Experiment) -> float:
-    """The least reward of an episode: a wrong answer in a wrong format, or nothing curated."""
-    registration = experiment.registration
-    if registration.search is not None:
-        return EMPTY_REWARD
-    return -registration.training.format_coefficient
 
 
 def _numbers(check: GateCheck, range_: Range) -> tuple[str | None, str | None]:

@@ -153,16 +153,31 @@ def loss_and_surrogate(arm: Arm, record: StepRecord) -> tuple[float, float, floa
 
     The surrogate is the sum of p times the loss's derivative by p: a cross-entropy.
     """
-    clips = arm.loss == "ppo"
-    low = arm.loss_config["clip_low_threshold"] if clips else 0.0
-    high = arm.loss_config["clip_high_threshold"] if clips else math.inf
-    loss, surrogate, scale = [], [], []
-    for t in tokens_of(record):
-        gain, inside = t.ratio * t.advantage, min(max(t.ratio, low), high) * t.advantage
-        loss.append(-min(gain, inside))
-        surrogate.append(0.0 if t.silenced(low, high) else -gain * t.learner)
-        scale.append(abs(gain) * max(1.0, abs(t.learner)))
-    return math.fsum(loss), math.fsum(surrogate), math.fsum(scale)
+    tokens = tokens_of(record)
+    gradient = loss_gradient(arm, tokens)
+    surrogate = [slope * t.learner for slope, t in zip(gradient, tokens, strict=True)]
+    scale = [abs(t.ratio * t.advantage) * max(1.0, abs(t.learner)) for t in tokens]
+    return loss_value(arm, tokens), math.fsum(surrogate), math.fsum(scale)
+
+
+def loss_value(arm: Arm, tokens: Sequence[Token]) -> float:
+    """The arm's loss: the sum over tokens of -rA, or of -min(rA, clip(r) A) if it clips."""
+    low, high = _loss_bounds(arm)
+    return math.fsum(
+        -min(t.ratio * t.advantage, min(max(t.ratio, low), high) * t.advantage) for t in tokens
+    )
+
+
+def loss_gradient(arm: Arm, tokens: Sequence[Token]) -> list[float]:
+    """The loss's derivative by each token's log-prob under the learner: -rA, 0 where clipped."""
+    bounds = _loss_bounds(arm)
+    return [0.0 if t.silenced(*bounds) else -t.ratio * t.advantage for t in tokens]
+
+
+def _loss_bounds(arm: Arm) -> tuple[float, float]:
+    if arm.loss != "ppo":
+        return 0.0, math.inf
+    return arm.loss_config["clip_low_threshold"], arm.loss_config["clip_high_threshold"]
 
 
 def group_advantages(arm: Arm, rewards: Sequence[float]) -> list[float]:
@@ -171,7 +186,7 @@ def group_advantages(arm: Arm, rewards: Sequence[float]) -> list[float]:
     Raises:
         KeyError: the estimator is none that looks at one group alone.
     """
-    return _ESTIMATORS[arm.estimator](list(rewards), arm.estimator_config)
+    return GROUP_ESTIMATORS[arm.estimator](list(rewards), arm.estimator_config)
 
 
 def advantages_difference(arm: Arm, group: GroupRecord) -> float:
@@ -224,7 +239,7 @@ def _quantile_tail(r: list[float], config: Mapping[str, float]) -> list[float]:
     return [max(x - _mean(r), 0.0) if x > threshold else 0.0 for x in r]
 
 
-_ESTIMATORS = {
+GROUP_ESTIMATORS = {
     "group_mean": _mean_centred,
     "group_std": _std,
     "rloo": _others,
@@ -232,6 +247,7 @@ _ESTIMATORS = {
     "tailrl": _tail,
     "tail_quantile": _quantile_tail,
 }
+"""Estimators that look at one group alone; the others weigh the rewards of other prompts."""
 
 
 def _rank_names(token: Token) -> list[str]:

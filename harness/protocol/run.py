@@ -202,7 +202,8 @@ class CardRun:
         if metric not in self._gates:
             check = next(check for check in self.experiment.gates if check.metric == metric)
             pilot = self._arms.pilot_evidence()
-            self._gates[metric] = gates.check_gate(check, pilot, self.experiment)
+            texts = [item.question for item in self._task.train]
+            self._gates[metric] = gates.check_gate(check, pilot, self.experiment, texts)
         return self._gates[metric]
 
     def pilot_notes(self) -> tuple[str, ...]:

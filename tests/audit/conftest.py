@@ -7,22 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.cards import Arm, Card, Experiment, Registration, load_experiment
-from harness.cards.merge import merge_patch
 from harness.audit.agreement import compare
 from harness.audit.audit import AuditEvidence
 from harness.audit.baseline_correctness import BaselineEvidence
 from harness.audit.correctness import PathAgreement
-from harness.evidence import Evidence
 from harness.audit.forecast import ArmForecast, ForecastEvidence, TauForecast
 from harness.audit.loss_values import LossValue
 from harness.audit.pins import PackageFiles, PinsEvidence
 from harness.audit.reference_correctness import ReferenceEvidence
+from harness.audit.requests import ArmTrace, EvaluationTrace, StepTrace
 from harness.audit.restoration import ClientState, RestorationEvidence
 from harness.audit.resumed import ResumedArm
-from harness.audit.requests import ArmTrace, EvaluationTrace, StepTrace
 from harness.audit.server_loss import LossEvidence
 from harness.audit.throw_away import PromptLengths, RoundTrip, ThrowAwayEvidence, ThrowAwaySteps
+from harness.cards import Arm, Card, Experiment, Registration, load_experiment
+from harness.cards.merge import merge_patch
+from harness.evidence import Evidence
 from harness.methods import loss_and_gradient, uniform_loo
 
 CARD = Path(__file__).parents[2] / "experiments" / "cards" / "gs1_vs_grpo_gsm8k_2b.json"

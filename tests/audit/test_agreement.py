@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cards.card import Tolerance
 from harness.audit.agreement import Agreement, agreement_problems, compare
+from harness.cards.card import Tolerance
 
 NUMBERS = st.floats(-1e3, 1e3)
 TIGHT = Tolerance(atol=1e-6, rtol=1e-6, min_cosine=0.99999)

@@ -3,8 +3,6 @@ from dataclasses import replace
 
 import pytest
 
-from harness.cards import Criterion as Stated
-from harness.cards.card import SecondLook
 from harness.audit.decided import (
     agreement_problems,
     joint_problems,
@@ -13,6 +11,8 @@ from harness.audit.decided import (
     steps_mean,
     threshold_verdicts,
 )
+from harness.cards import Criterion as Stated
+from harness.cards.card import SecondLook
 from harness.decisions import CombineRule, Criterion, Verdict, decide, looks, settled
 from harness.errors import RunError
 from harness.protocol.scores import item_scores

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cards import load_experiment
 from harness.audit.episode_report import episode_lines
+from harness.cards import load_experiment
 
 CARDS = Path(__file__).parents[2] / "experiments" / "cards"
 ENDED = {"episode/stop=tool_stopped": 0.75, "episode/stop=max_turns": 0.25}

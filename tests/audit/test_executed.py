@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.cards import load_experiment
 from harness.audit.episodes import BROKEN
 from harness.audit.executed import CERTAIN, execution_problems, sameness, step_prompts
+from harness.cards import load_experiment
 from harness.tasks.sec_search import Fact, Query
 from harness.training.streams import arm_order, stream_seed
 

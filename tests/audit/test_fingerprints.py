@@ -5,11 +5,11 @@ import math
 import pytest
 
 from harness.audit.lag import executed_lags
-from harness.audit.weights import indistinct_weights
-from harness.fingerprints import FACTOR, SAME, arm_tolerance, distance, noise_floor, tolerance
 from harness.audit.restoration import RestorationEvidence, check
 from harness.audit.resumed import ResumedArm, resumed_problems
 from harness.audit.scored import policy_problems
+from harness.audit.weights import indistinct_weights
+from harness.fingerprints import FACTOR, SAME, arm_tolerance, distance, noise_floor, tolerance
 
 
 def step(number, sampler, learner, sampled=None):
@@ -65,7 +65,9 @@ def test_an_evaluation_is_held_to_the_floor_of_its_arm():
     assert policy_problems("a", trained, scored, step(0, [-1.0], [-1.01])) == []
     (line,) = policy_problems("a", trained, scored, step(0, [-1.0], [-1.005]))
     assert "differ by 0.03 from the trained ones', bound 0.02" in line
-    assert policy_problems("a", trained, {"fingerprint": [-1.0, math.nan]}, step(0, [-1.0], [-1.01]))
+    assert policy_problems(
+        "a", trained, {"fingerprint": [-1.0, math.nan]}, step(0, [-1.0], [-1.01])
+    )
 
 
 @pytest.mark.parametrize(("move", "seen"), [(0.5, 0), (0.03, 1)])
@@ -78,7 +80,9 @@ def test_a_lag_shows_where_an_update_moves_more_than_the_bound(move, seen):
 
     assert executed_lags(records) == [0, 1 - seen]
     assert len(indistinct_weights("a", records, None)) == 1
-    assert ("1 of 1 moves between fingerprints" in indistinct_weights("a", records, None)[0]) is bool(seen)
+    assert (
+        "1 of 1 moves between fingerprints" in indistinct_weights("a", records, None)[0]
+    ) is bool(seen)
 
 
 def test_nothing_is_told_of_an_arm_whose_service_repeats_itself():

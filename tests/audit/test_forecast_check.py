@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.cards import GateCheck, load_experiment
 from harness.audit.forecast import check, nearest_passing
 from harness.audit.reachable import reachable_lines, unscored_lines
+from harness.cards import GateCheck, load_experiment
 
 CARDS = Path(__file__).parents[2] / "experiments" / "cards"
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from harness.cards.registration import Kernel
 from harness.audit.kernel import Corpus
+from harness.cards.registration import Kernel
 from harness.methods import fit_tfidf, kernel_loo_weights
 from harness.methods.kernels import uniform_loo_weights
 

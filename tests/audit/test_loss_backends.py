@@ -3,16 +3,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.cards import load_experiment
 from harness.audit.loss_backends import (
     BackendProbe,
     NormProbe,
-    chosen_backend,
     backend_lines,
+    chosen_backend,
     compared_arms,
     norm_lines,
 )
 from harness.audit.loss_values import LossValue
+from harness.cards import load_experiment
 from harness.errors import ServiceError
 from harness.methods import loss_and_gradient
 

@@ -8,13 +8,13 @@ sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves test fol
 
 from lagged import record, sent
 
-from harness.cards import Arm
 from harness.audit.recomputed import (
     advantages_difference,
     group_advantages,
     loss_and_surrogate,
     staleness_figures,
 )
+from harness.cards import Arm
 from harness.methods import advantages, loss_and_gradient
 from harness.training.staleness_metrics import staleness_metrics
 

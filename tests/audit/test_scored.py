@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cards import load_experiment
 from harness.audit.scored import policy_problems, row_problems
+from harness.cards import load_experiment
 from harness.tasks.gsm8k import Problem
 from harness.tasks.sec_search import Fact, Query
 

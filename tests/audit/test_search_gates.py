@@ -9,12 +9,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves test folders off the path
 
-from lagged import record, sent
+from lagged import episodes, measure_kept, sent
 
-from harness.cards import load_experiment
 from harness.audit.gates import check_gate
 from harness.audit.pilot import pilot_problems
-from harness.audit.recomputed import kept_figures, loss_and_surrogate, staleness_figures
+from harness.audit.recomputed import kept_figures, staleness_figures
+from harness.cards import load_experiment
 from harness.training.staleness_metrics import staleness_metrics
 
 CARDS = Path(__file__).parents[2] / "experiments" / "cards"
@@ -29,7 +29,7 @@ def _search():
 @pytest.fixture(scope="module", name="once")
 def _once(search):
     steps = range(search.registration.training.pilot_steps)
-    return {arm.name: [episodes(search, arm, step) for step in steps] for arm in search.arms}
+    return {arm.name: [steps_of(search, arm, step) for step in steps] for arm in search.arms}
 
 
 @pytest.fixture(name="pilot")
@@ -37,38 +37,13 @@ def _pilot(once):
     return copy.deepcopy(once)
 
 
-def episodes(search, arm, step):
-    """A step whose rollouts have one to three turns, and whose first group is constant."""
-    made = record(arm, step, search.card.base_model)
-    for index, group in enumerate(made["groups"]):
-        if index == 0:
-            group["rewards_G"] = [0.0] * arm.group_size
-            group["advantages_G"] = [0.0] * arm.group_size
-        group["dropped"] = len(set(group["rewards_G"])) == 1
-        group["turn_lengths_G_K"] = [split(len(row)) for row in group["tokens_G_T"]]
-        group["episodes_G"] = [{"turns": float(len(x))} for x in group["turn_lengths_G_K"]]
-    measure(arm, made)
+def steps_of(search, arm, step):
+    """A step whose first group is constant, with its figures."""
+    made = episodes(arm, step, search.card.base_model)
+    made["groups"][0]["rewards_G"] = [0.0] * arm.group_size
+    made["groups"][0]["advantages_G"] = [0.0] * arm.group_size
+    measure_kept(arm, made)
     return made
-
-
-def split(length):
-    """Turn lengths that add up."""
-    return {2: [1, 1], 3: [3], 4: [1, 2, 1]}.get(length, [2, length - 2])
-
-
-def measure(arm, made):
-    """Put the figures down, as the loop does."""
-    groups, kept = made["groups"], [g for g in made["groups"] if not g["dropped"]]
-    rewards = [reward for group in kept for reward in group["rewards_G"]]
-    made["metrics"] = {
-        **staleness_metrics("here", arm, groups, *sent(groups)),
-        **staleness_metrics("here", arm, kept, *sent(kept), "kept/"),
-        "kept/rollouts": float(len(rewards)),
-        "kept/reward": float(np.mean(rewards)),
-        "kept/tokens": float(sum(len(row) for group in kept for row in group["tokens_G_T"])),
-        "updated": 1.0,
-        "service/loss:sum": loss_and_surrogate(arm, made)[0],
-    }
 
 
 def failed(search, pilot):

@@ -10,11 +10,11 @@ sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves test fol
 
 from lagged import measure, record, sound_pilot
 
-from harness.cards import load_experiment
 from harness.audit.gates import check_gate
 from harness.audit.lag import executed_lags, lag_problems
 from harness.audit.recomputed import loss_and_surrogate, staleness_figures
 from harness.audit.staleness_report import ramp_lines, staleness_lines
+from harness.cards import load_experiment
 from harness.records import CUSTOM_LOSS
 
 CARDS = Path(__file__).parents[2] / "experiments" / "cards"
@@ -75,7 +75,9 @@ def test_a_lag_that_is_recorded_off_by_one_is_caught(lagged, pilot):
     """An arm that samples from max(0, t - 3) and says so."""
     for made in pilot[STALE]:
         made["sampled_version"] = max(0, made["step"] - 3)
-        made["fingerprints"]["sampler_T"] = pilot[STALE][made["sampled_version"]]["fingerprints"]["learner_T"]
+        made["fingerprints"]["sampler_T"] = pilot[STALE][made["sampled_version"]]["fingerprints"][
+            "learner_T"
+        ]
 
     assert failed(lagged, pilot) == {"executed_lag_error"}
 
@@ -209,7 +211,9 @@ def test_field_case_lag_counts_from_the_trainers_step(lagged):
     """P11b: weights of version 10 trained on at step 13 are 3 old, waiting time included."""
     case = CASES["P11b"]["input"]
     records = [record(lagged.arm(FRESH), step) for step in range(case["trainer_step"] + 1)]
-    records[-1]["fingerprints"]["sampler_T"] = records[case["oldest_version"]]["fingerprints"]["learner_T"]
+    records[-1]["fingerprints"]["sampler_T"] = records[case["oldest_version"]]["fingerprints"][
+        "learner_T"
+    ]
 
     assert executed_lags(records)[-1] == CASES["P11b"]["expected"]["lag"]
 

@@ -12,13 +12,13 @@ from mini import CARDS
 from ruled_proxy import Answer, Asked, for_a_while, from_then_on, never_done, ruled
 from sessions import started_engine
 
+from harness.audit.tracing import step_tracer
 from harness.cards import load_experiment
 from harness.errors import ServiceError, ServiceUnreachable
 from harness.protocol.data import experiment_task
 from harness.protocol.services import Service
 from harness.store import RunStore
 from harness.training import embedded_service
-from harness.audit.tracing import step_tracer
 from harness.training.context import arm_context
 from harness.training.loop import train_until
 

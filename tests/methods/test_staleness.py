@@ -16,12 +16,12 @@ from harness.methods.staleness import (
     Batch,
     by_turn,
     clip_fractions,
-    zero_variance_share,
     entropy_estimates,
     expected_constant_share,
     is_zero_variance,
     kl_estimates,
     ratio_stats,
+    zero_variance_share,
 )
 
 FIELD_CASES = json.loads((Path(__file__).parents[1] / "field_cases.json").read_text())

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.cards import Experiment, GateCheck, load_experiment
 from harness.audit import PREFLIGHTS
 from harness.audit.finding import Finding, GateFinding
+from harness.cards import Experiment, GateCheck, load_experiment
 from harness.decisions import Outcome, Verdict
 from harness.protocol.progress import progress_folder, write_progress
 from harness.protocol.stages import ArmSummary, BaseSummary, Progress

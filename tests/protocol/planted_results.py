@@ -33,8 +33,8 @@ from harness.protocol.decider import Decider
 from harness.store import Entry
 from harness.training import evaluate, loop, rollouts, word_problems
 from harness.training.fingerprints import learner_fingerprint
-from harness.training.snapshots import Snapshots
 from harness.training.recording_proxy import RecordingProxy
+from harness.training.snapshots import Snapshots
 from harness.training.word_problems import ProblemAdapter
 
 Edit = Callable[[Any], None]

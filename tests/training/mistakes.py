@@ -13,12 +13,12 @@ import numpy as np
 import tinker
 from tinker_cookbook.rl.types import TrajectoryGroup
 
+from harness.audit.probes import throw_away
 from harness.tasks.sec_search import env as search
 from harness.tasks.sec_search import reward as search_reward
 from harness.training import loop, snapshots
 from harness.training.completers import GroupCompleter, Sampling, TurnCompleter
 from harness.training.estimators import Estimate, Estimator
-from harness.audit.probes import throw_away
 from harness.training.rollouts import SampledGroup
 from harness.training.searches import SearchAdapter
 from harness.training.snapshots import Snapshots

@@ -18,11 +18,11 @@ import numpy as np
 import tinker
 import torch
 
+from harness.audit.tracing import step_tracer
 from harness.cards import Experiment, load_experiment
 from harness.records import StepRecord
 from harness.store import RunStore
 from harness.tasks.gsm8k import Problem, Task
-from harness.audit.tracing import step_tracer
 from harness.training.context import ArmContext
 from harness.training.estimators import estimator
 from harness.training.streams import data_order

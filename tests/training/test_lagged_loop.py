@@ -8,8 +8,8 @@ import tinker
 from service_doubles import GRPO, STEPS, arm_context, small_experiment
 from tinker.types import RequestErrorCategory
 
-from harness.cards.registration import GradientProbe
 from harness.audit.lag import executed_lags
+from harness.cards.registration import GradientProbe
 from harness.errors import BudgetExceeded, DataError, RunError, ServiceError
 from harness.training.checkpoints import delete_checkpoints
 from harness.training.loop import train_until

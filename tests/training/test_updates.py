@@ -6,9 +6,9 @@ import pytest
 import tinker
 from service_doubles import GRPO, ScriptedTrainer
 
+from harness.audit.probes.arms import loss_datum
 from harness.methods import loss_and_gradient
 from harness.records import CUSTOM_LOSS
-from harness.audit.probes.arms import loss_datum
 from harness.training.updates import CustomLoss, update
 
 CLIP = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.audit.executed_gates import contributors_median, mean_abs_gap
 from harness.audit.forecast import ArmForecast, ForecastEvidence, TauForecast
-from harness.audit.gates import contributors_median, mean_abs_gap
 from harness.cards import Arm, Experiment
 from harness.cards.registration import Forecast, Kernel
 from harness.methods import (

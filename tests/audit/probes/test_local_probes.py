@@ -104,9 +104,9 @@ def test_baseline_path_is_the_stock_cookbooks(experiment):
 @pytest.mark.parametrize("estimator", ["rloo", "group_std"])
 def test_another_estimator_is_not_the_cookbooks(experiment, monkeypatch, estimator):
     """Leave-one-out means or a division by std differ from what the card calls its baseline."""
+    from harness.audit.probes import baseline_correctness as probe
     from harness.methods import advantages
     from harness.training import estimators
-    from harness.audit.probes import baseline_correctness as probe
 
     others = {
         "rloo": advantages.rloo,
@@ -163,8 +163,8 @@ def test_gs1_agrees_with_the_independent_reference(experiment, task, cards_dir):
 @pytest.mark.parametrize("mistake", ["own reward", "uniform", "tau"])
 def test_another_baseline_is_not_the_references(experiment, task, cards_dir, monkeypatch, mistake):
     """A baseline that sees its own reward, weighs evenly or at another tau is found out."""
-    from harness.training import estimators
     from harness.audit.probes import reference_correctness as probe
+    from harness.training import estimators
 
     def own_reward(rewards_P, weights_P_P):
         weights = (weights_P_P + np.eye(len(rewards_P)) / 63) / (1 + 1 / 63)
