@@ -7,15 +7,15 @@ changes nothing. Ids and patterns come from a policy: they are data, never paths
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from pydantic import JsonValue
 
 from harness.tasks.sec_search.grep import (
     CANDIDATES,
+    WORK,
     PatternRefused,
-    TimeLimits,
     compiled,
     literal_words,
     matches,
@@ -34,6 +34,7 @@ class SessionLimits:
     """Bounds of a session's answers, in characters and counts.
 
     `default_k` hits answer a search that names no k; `max_k` is the most that can be asked for.
+    `work` bounds a grep, in characters times instructions of its pattern.
     """
 
     default_k: int = 4
@@ -41,7 +42,7 @@ class SessionLimits:
     snippet_chars: int = 220
     read_chars: int = 2_400
     max_curated: int = 30
-    time: TimeLimits = field(default_factory=TimeLimits)
+    work: int = WORK
 
 
 class SearchSession:
@@ -92,7 +93,7 @@ class SearchSession:
             hits = self._retriever.search(words, CANDIDATES, rows=4 * CANDIDATES)
             texts = ((hit, f"{hit.chunk.title}\n{hit.chunk.text}") for hit in hits)
             found = islice(
-                matches(expression, texts, self.limits.time), min(asked, self.limits.max_k)
+                matches(expression, texts, self.limits.work), min(asked, self.limits.max_k)
             )
             results = [self._result(h, start - len(h.chunk.title) - 1) for h, (start, _) in found]
         except PatternRefused as error:
