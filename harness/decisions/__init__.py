@@ -16,7 +16,7 @@
 """
 
 from harness.decisions.criterion import Criterion, Unit
-from harness.decisions.family import CombineRule, Decision, decision
+from harness.decisions.family import CombineRule, Decision, calls_for_second_look, decision
 from harness.decisions.methods import METHODS, method_named
 from harness.decisions.outcome import Outcome, Verdict
 from harness.decisions.pairing import PairedScores, Rows, paired_scores
@@ -33,6 +33,7 @@ __all__ = [
     "Rows",
     "Unit",
     "Verdict",
+    "calls_for_second_look",
     "can_come_out_both_ways",
     "decide",
     "decision",

@@ -125,13 +125,13 @@ _ALONE = {
 
 
 def _whole(rule: DecisionRule, outcomes: Outcomes) -> Verdict:
-    """What criteria that stand together, on every look, make of the experiment."""
-    premises = [outcomes[c.id] for c in rule.criteria if c.premise]
+    """What criteria that stand together, on every look, make of the experiment.
+
+    Without its premises no claim stands any more, so that nothing is left to ask of them here.
+    """
     claims = [outcomes[c.id] for c in rule.criteria if not c.premise]
     if any(outcome.invalid for outcome in outcomes.values()):
         return Verdict.INVALID
-    if not all(outcome.validated for outcome in premises):
-        return Verdict.INCONCLUSIVE
     if any(outcome.refuted for outcome in claims):
         return Verdict.REFUTED
     enough = any if CombineRule(rule.combine) is CombineRule.ANY_MAY_PASS else all

@@ -23,12 +23,12 @@ from harness.decisions import (
     Outcome,
     Unit,
     beside,
+    calls_for_second_look,
     decide,
     decision,
     diagnostics,
 )
 from harness.decisions.beside import averaged, scores_by_seed
-from harness.decisions.family import calls_for_second_look
 from harness.errors import RunError
 from harness.names import BASE
 from harness.protocol.arms import ArmKeeper
