@@ -1,4 +1,4 @@
-"""A decision worked out again from what was stored: the estimate, its margin, and what follows."""
+"""A decision worked out again from what was stored: estimate and margin, criteria, and verdict."""
 
 import itertools
 import math
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.cards import Criterion, DecisionRule, Threshold
 from harness.cards.card import SecondLook
+from harness.decisions.family import Decision
 from harness.decisions.outcome import Outcome, Verdict
 from harness.errors import RunError
 from harness.names import BY_ESTIMATE, POINT_ESTIMATE
@@ -15,6 +16,9 @@ CLOSE = 1e-9
 """Two float64 means of the same thousand scores."""
 
 BEST_OF = "_best_of_"
+
+Outcomes = Mapping[str, Outcome]
+"""Every criterion, by id."""
 
 ArmMeans = Mapping[str, Sequence[float]]
 """The mean score of each arm, by role."""
@@ -60,9 +64,10 @@ def outcome_problems(
     found = (outcome.alpha, outcome.sides, outcome.unit, outcome.metric)
     level = (rule.alpha, rule.sides, stated.unit or rule.unit, stated.metric)
     if found != level:
-        told, wanted = (", ".join(map(str, each)) for each in (found, level))
+        reported, wanted = (", ".join(map(str, each)) for each in (found, level))
         problems.append(
-            f"{where}: decided with alpha, sides, unit and metric {told}, {wanted} are registered"
+            f"{where}: decided with alpha, sides, unit and metric {reported}, "
+            f"{wanted} are registered"
         )
     if method in BY_ESTIMATE:
         point = Threshold(weights=stated.weights, margin=stated.margin)
@@ -108,41 +113,132 @@ def threshold_verdicts(stated: Criterion, arm_means: ArmMeans) -> set[Verdict]:
     return found
 
 
-def joint_problems(
-    rule: DecisionRule, alone: Mapping[str, Outcome], together: Mapping[str, Outcome]
+def decision_problems(
+    rule: DecisionRule,
+    first: Outcomes,
+    second: Outcomes | None,
+    decision: Decision,
 ) -> list[str]:
-    """Where the criteria together say something else than the rule makes of each alone.
+    """Where an experiment's decision is not what its rule makes of each criterion by itself.
 
     Holm's correction is worked out again from the p-values that the criteria were decided with.
+
+    Args:
+        rule: the decision rule of card or registration.
+        first: each of its criteria decided by itself, on the first look.
+        second: the same on the second look, None if it was not taken.
+        decision: the verdict as it is reported, with the criteria that make it.
     """
+    looks = [first] if second is None else [first, second]
+    if list(decision.outcomes) != [criterion.id for criterion in rule.criteria]:
+        return [f"decided on the criteria {list(decision.outcomes)}, others are registered"]
+    left = [left_beside_others(rule, alone) for alone in looks]
+    called = calls(rule.second_look, first, left[0])
+    if (second is not None) not in called:
+        return [f"decided on {len(looks)} look(s), the first calls for {1 + called.pop()}"]
+    lacking = [c for c in rule.criteria if c.premise and not all(x[c.id].validated for x in looks)]
+    steps = [criterion.next_step for criterion in lacking if criterion.next_step]
     problems = []
-    lacking = [c for c in rule.criteria if c.premise and not alone[c.id].validated]
-    claims = [c.id for c in rule.criteria if not c.premise]
-    for criterion in rule.criteria:
-        own, found = alone[criterion.id].verdict, together[criterion.id]
-        possible = {own}
-        if own is Verdict.INVALID:
-            pass
-        elif criterion.premise:
-            possible = {Verdict.INCONCLUSIVE if own is Verdict.REFUTED else own}
-        elif lacking:
-            possible = {Verdict.INCONCLUSIVE}
-        elif own is Verdict.REFUTED and rule.combine in ("all_must_agree", "any_may_pass"):
-            agreed = all(alone[id].refuted for id in claims)
-            possible = {own if agreed else Verdict.INCONCLUSIVE}
-        elif (own, rule.combine) in _BY_HOLM:
-            possible = holm_verdicts(own, criterion.id, {id: alone[id] for id in claims})
+    for id, found in decision.outcomes.items():
+        alone = [outcomes[id] for outcomes in looks]
+        possible = {both_say(verdicts) for verdicts in itertools.product(*(x[id] for x in left))}
         if found.verdict not in possible:
+            own = " and ".join(outcome.verdict for outcome in alone)
             problems.append(
-                f"criterion {criterion.id}: {found.verdict} beside the others, {own} alone makes "
+                f"criterion {id}: {found.verdict} beside the others, {own} alone makes "
                 f"{' or '.join(sorted(possible))} under {rule.combine}"
             )
-        unsaid = [c.next_step for c in lacking if c.next_step and c.next_step not in found.sentence]
-        if unsaid and not found.validated and not found.invalid:
-            problems.append(
-                f"criterion {criterion.id}: does not say the registered next step: {unsaid[0]}"
-            )
-    return problems
+        unsaid = [step for step in steps if step not in found.sentence]
+        if unsaid and found.inconclusive:
+            problems.append(f"criterion {id}: does not say the registered next step: {unsaid[0]}")
+        problems += figure_problems(alone, found)
+    return problems + whole_problems(rule, decision)
+
+
+def calls(look: SecondLook | None, first: Outcomes, left: Mapping[str, set[Verdict]]) -> set[bool]:
+    """Whether a first look decided something, near enough to be looked at twice."""
+    if look is None or (estimate := first[look.criterion].estimate) is None:
+        return {False}
+    near = look.low <= estimate <= look.high
+    return {near and verdict in _DECIDED for verdict in left[look.criterion]}
+
+
+def left_beside_others(rule: DecisionRule, alone: Outcomes) -> dict[str, set[Verdict]]:
+    """What the rule leaves each criterion of one look; more than one where Holm is at its bound."""
+    claims = {c.id: alone[c.id] for c in rule.criteria if not c.premise}
+    lacking = any(c.premise and not alone[c.id].validated for c in rule.criteria)
+    left = {}
+    for criterion in rule.criteria:
+        own = alone[criterion.id].verdict
+        left[criterion.id] = {own}
+        if own is Verdict.INVALID:
+            continue
+        if criterion.premise:
+            left[criterion.id] = {Verdict.INCONCLUSIVE if own is Verdict.REFUTED else own}
+        elif lacking:
+            left[criterion.id] = {Verdict.INCONCLUSIVE}
+        elif own is Verdict.REFUTED and rule.combine in ("all_must_agree", "any_may_pass"):
+            all_refuted = all(outcome.refuted for outcome in claims.values())
+            left[criterion.id] = {own if all_refuted else Verdict.INCONCLUSIVE}
+        elif (own, rule.combine) in _BY_HOLM:
+            left[criterion.id] = holm_verdicts(own, criterion.id, claims)
+    return left
+
+
+def both_say(looks: Sequence[Verdict]) -> Verdict:
+    """What one look, or two, say of a criterion: INVALID wins, and what they differ on is open."""
+    if Verdict.INVALID in looks:
+        return Verdict.INVALID
+    return looks[0] if len(set(looks)) == 1 else Verdict.INCONCLUSIVE
+
+
+def figure_problems(alone: Sequence[Outcome], found: Outcome) -> list[str]:
+    """Where the figures of two looks are not their mean and their outermost limits."""
+    if len(alone) == 1 or found.invalid:
+        return []
+    figures = [(o.estimate or 0.0, o.lower or 0.0, o.upper or 0.0) for o in alone]
+    centres, lowers, uppers = zip(*figures, strict=True)
+    reported = [found.estimate, found.lower, found.upper]
+    expected = [_mean(centres), min(lowers), max(uppers)]
+    if all(x is not None and abs(x - y) <= CLOSE for x, y in zip(reported, expected, strict=True)):
+        return []
+    return [
+        f"criterion {found.id}: two looks make the estimate {expected[0]:.6g} in "
+        f"[{expected[1]:.6g}, {expected[2]:.6g}], {reported} is reported"
+    ]
+
+
+def whole_problems(rule: DecisionRule, decision: Decision) -> list[str]:
+    """Where the experiment's verdict is not that of its criteria, or leaves one of them out."""
+    expected = whole_verdict(rule, {id: o.verdict for id, o in decision.outcomes.items()})
+    if decision.verdict is not expected:
+        return [f"the experiment is {decision.verdict}, its criteria make it {expected}"]
+    return [
+        f"the experiment is {decision.verdict}, and its sentence leaves out criterion {id}"
+        for id, outcome in decision.outcomes.items()
+        if outcome.verdict is expected
+        and outcome.sentence.removeprefix(f"{expected}: ") not in decision.sentence
+    ]
+
+
+def whole_verdict(rule: DecisionRule, stand: Mapping[str, Verdict]) -> Verdict:
+    """The experiment's verdict, from how many claims say what.
+
+    A rule takes so many to validate and so many to refute; premises must hold and count no further.
+    """
+    claims = [stand[criterion.id] for criterion in rule.criteria if not criterion.premise]
+    premises = [stand[criterion.id] for criterion in rule.criteria if criterion.premise]
+    if Verdict.INVALID in claims + premises:
+        return Verdict.INVALID
+    every = len(claims)
+    to_validate = 1 if rule.combine == "any_may_pass" else every
+    to_refute = every if rule.combine in ("any_may_pass", "all_must_agree") else 1
+    if premises.count(Verdict.VALIDATED) < len(premises):
+        return Verdict.INCONCLUSIVE
+    if claims.count(Verdict.REFUTED) >= to_refute:
+        return Verdict.REFUTED
+    validated = claims.count(Verdict.VALIDATED) >= to_validate
+    return Verdict.VALIDATED if validated else Verdict.INCONCLUSIVE
 
 
 def holm_verdicts(own: Verdict, id: str, claims: Mapping[str, Outcome]) -> set[Verdict]:
@@ -167,53 +263,6 @@ def holm_verdicts(own: Verdict, id: str, claims: Mapping[str, Outcome]) -> set[V
     return found
 
 
-def agreement_problems(
-    look: SecondLook | None,
-    first: Mapping[str, Outcome],
-    second: Mapping[str, Outcome] | None,
-    outcome: Outcome,
-) -> list[str]:
-    """Where an outcome is not what its looks say together, or a look too many or too few was taken.
-
-    Args:
-        look: when a second one is called for, if ever.
-        first: all criteria on the first look.
-        second: all criteria on the second, None if it was not taken.
-        outcome: one criterion, as it is told.
-    """
-    called = look is not None and _called(look, first[look.criterion])
-    if called != (second is not None):
-        taken, wanted = 1 + (second is not None), 1 + called
-        return [f"criterion {outcome.id}: decided on {taken} look(s), the first calls for {wanted}"]
-    one, two = first[outcome.id], (second or first)[outcome.id]
-    verdict = one.verdict if one.verdict is two.verdict else Verdict.INCONCLUSIVE
-    if one.invalid or two.invalid:
-        verdict = Verdict.INVALID
-    problems = []
-    if outcome.verdict is not verdict:
-        problems.append(
-            f"criterion {outcome.id}: {outcome.verdict} after looks that say {one.verdict} and "
-            f"{two.verdict}, which make {verdict}"
-        )
-    if second is not None and verdict is not Verdict.INVALID:
-        told = [outcome.estimate, outcome.lower, outcome.upper]
-        both = [(o.estimate or 0.0, o.lower or 0.0, o.upper or 0.0) for o in (one, two)]
-        centres, lowers, uppers = zip(*both, strict=True)
-        expected = [_mean(centres), min(lowers), max(uppers)]
-        if any(x is None or abs(x - y) > CLOSE for x, y in zip(told, expected, strict=True)):
-            problems.append(
-                f"criterion {outcome.id}: two looks make the estimate {expected[0]:.6g} in "
-                f"[{expected[1]:.6g}, {expected[2]:.6g}], {told} is told"
-            )
-    return problems
-
-
-def _called(look: SecondLook, first: Outcome) -> bool:
-    """Whether a first look decided something, near enough to be looked at twice."""
-    decided = first.verdict in (Verdict.VALIDATED, Verdict.REFUTED) and first.estimate is not None
-    return decided and look.low <= (first.estimate or 0.0) <= look.high
-
-
 def rows_mean(rows: Sequence[Row], metric: str) -> float:
     """Mean over items: pass@k or the share of right ones; of episodes a score, or its best of k."""
     items: dict[str, list[Row]] = {}
@@ -235,6 +284,8 @@ def steps_mean(figures: Sequence[StepFigures], metric: str, first: int, last: in
         raise RunError(f"{metric} has {len(found)} values in steps {first} to {last}; record it")
     return _mean(found)
 
+
+_DECIDED = (Verdict.VALIDATED, Verdict.REFUTED)
 
 _BY_HOLM = {
     (Verdict.VALIDATED, "any_may_pass"),

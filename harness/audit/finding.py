@@ -1,7 +1,9 @@
 """What a check returns: problems for the verdict, notes and metrics for the reader."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from pydantic.dataclasses import dataclass
 
 from harness.cards import GateCheck
 
@@ -12,13 +14,14 @@ class Finding:
 
     `problems` is empty exactly if the preflight passed; each is one line that names the value, the
     bound and what to do. `notes` are lines worth reading even when it passed. `metrics` are the
-    measured figures by name.
+    measured figures by name. One that could not be `carried_out` has the error as its problem.
     """
 
     id: str
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
+    carried_out: bool = True
 
     @property
     def ok(self) -> bool:

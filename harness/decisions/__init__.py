@@ -8,7 +8,7 @@
 ``outcome``    the verdict and everything needed to recompute it by hand
 ``sentences``  the verdict in words
 ``reachable``  can a criterion come out both ways at this n?
-``family``     several criteria to one verdict
+``family``     ``decision``: the criteria, their premises and looks to the experiment's one verdict
 ``looks``      a second set of seeds, trained only if the first calls for it
 ``tables``     a rule on 2x2 tables before any data: power, and the error rate of two looks
 ``beside``     what seeds and ablation arms say; decides nothing
@@ -16,7 +16,7 @@
 """
 
 from harness.decisions.criterion import Criterion, Unit
-from harness.decisions.family import CombineRule, combine, settled
+from harness.decisions.family import CombineRule, Decision, calls_for_second_look, decision
 from harness.decisions.methods import METHODS, method_named
 from harness.decisions.outcome import Outcome, Verdict
 from harness.decisions.pairing import PairedScores, Rows, paired_scores
@@ -27,15 +27,16 @@ __all__ = [
     "METHODS",
     "CombineRule",
     "Criterion",
+    "Decision",
     "Outcome",
     "PairedScores",
     "Rows",
     "Unit",
     "Verdict",
+    "calls_for_second_look",
     "can_come_out_both_ways",
-    "combine",
     "decide",
+    "decision",
     "method_named",
     "paired_scores",
-    "settled",
 ]

@@ -1,24 +1,39 @@
-"""Several criteria to one verdict."""
+"""From the criteria of one experiment to its one verdict."""
 
-from collections.abc import Collection, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
+from pydantic.dataclasses import dataclass
+
+from harness.decisions.looks import agreed, wanted
 from harness.decisions.outcome import Outcome, Verdict
 from harness.errors import CardError
 from harness.statistics.exact import holm
 
+if TYPE_CHECKING:
+    from harness.cards import DecisionRule
+
+Outcomes = Mapping[str, Outcome]
+"""Every criterion of a rule, by id, in the rule's order."""
+
 
 class CombineRule(StrEnum):
-    """How the criteria of one experiment make one verdict.
+    """How the claims of one experiment, its criteria but for premises, make one verdict.
 
-    ALL_MUST_PASS: every criterion must be VALIDATED, each at its full alpha (intersection-union,
-    no correction needed); one REFUTED criterion refutes.
+    ALL_MUST_PASS: every claim must be VALIDATED, each at its full alpha (intersection-union,
+    no correction needed); one REFUTED claim refutes.
     ALL_MUST_PASS_HOLM_REFUTED: the same, but a refutation counts only if it survives Holm over the
-    criteria, since "any criterion refuted" is a choice among several.
-    ANY_MAY_PASS: one criterion that survives Holm validates; all must be REFUTED to refute.
+    claims, since "any claim refuted" is a choice among several.
+    ANY_MAY_PASS: one claim that survives Holm validates; all must be REFUTED to refute.
     ALL_MUST_AGREE: all must be VALIDATED to validate and all REFUTED to refute; what they disagree
     on is INCONCLUSIVE.
+
+    Under each of them one INVALID criterion, premise or claim, makes the whole INVALID, and a
+    premise that is not VALIDATED makes it INCONCLUSIVE; a premise that is counts for nothing more.
     """
 
     ALL_MUST_PASS = "all_must_pass"
@@ -27,69 +42,101 @@ class CombineRule(StrEnum):
     ALL_MUST_AGREE = "all_must_agree"
 
 
-def combine(outcomes: Sequence[Outcome], rule: CombineRule = CombineRule.ALL_MUST_PASS) -> Verdict:
-    """Return the verdict of the whole, as the rule has it; one INVALID makes the whole INVALID.
+@dataclass(frozen=True)
+class Decision:
+    """The experiment's verdict with its sentence, and each criterion as it stands in it."""
 
-    Raises CardError for no outcomes, or for unequal alphas where Holm has to share one.
+    verdict: Verdict
+    sentence: str
+    outcomes: Outcomes
+
+
+def decision(rule: DecisionRule, first: Outcomes, second: Outcomes | None = None) -> Decision:
+    """The experiment's one verdict.
+
+    Each look is taken by itself, as `standing` has it; of two looks a criterion keeps what both
+    say. What is left to a claim after that, it may say for the whole.
+
+    Args:
+        rule: the decision rule.
+        first: the criteria on the first look, each decided by itself.
+        second: the same on the second look, None if it was not taken.
+
+    Raises:
+        CardError: no criterion claims anything, or Holm would have to share unequal alphas.
     """
-    if not outcomes:
-        raise CardError("no criterion was decided, so there is no verdict to combine")
-    said = {outcome.verdict for outcome in outcomes}
-    if Verdict.INVALID in said:
-        return Verdict.INVALID
-    if rule is CombineRule.ANY_MAY_PASS:
-        if _survives_holm(outcomes, Verdict.VALIDATED):
-            return Verdict.VALIDATED
-        return Verdict.REFUTED if said == {Verdict.REFUTED} else Verdict.INCONCLUSIVE
-    if rule is CombineRule.ALL_MUST_AGREE:
-        return said.pop() if len(said) == 1 else Verdict.INCONCLUSIVE
-    refuted = Verdict.REFUTED in said
-    if rule is CombineRule.ALL_MUST_PASS_HOLM_REFUTED:
-        refuted = _survives_holm(outcomes, Verdict.REFUTED)
-    if refuted:
-        return Verdict.REFUTED
-    return Verdict.VALIDATED if said == {Verdict.VALIDATED} else Verdict.INCONCLUSIVE
+    outcomes = standing(rule, first)
+    if second is not None:
+        again = standing(rule, second)
+        outcomes = {id: agreed(outcome, again[id]) for id, outcome in outcomes.items()}
+    verdict = _whole(rule, outcomes)
+    said = [outcome.sentence for outcome in outcomes.values() if outcome.verdict is verdict]
+    # the word already stands in front of the whole
+    sentence = "; ".join(each.removeprefix(f"{verdict}: ") for each in said)
+    return Decision(verdict, sentence, outcomes)
 
 
-def settled(
-    outcomes: Mapping[str, Outcome],
-    premises: Collection[str],
-    rule: CombineRule,
-    next_steps: Mapping[str, str] | None = None,
-) -> dict[str, Outcome]:
-    """Outcomes by id as they stand together, so that each says no more than its family allows.
+def calls_for_second_look(rule: DecisionRule, first: Outcomes) -> bool:
+    """Whether the rule has a second look, and the first, each criterion by itself, calls for it."""
+    look = rule.second_look
+    return look is not None and wanted(look, standing(rule, first)[look.criterion])
 
-    A premise is never REFUTED, and while one is not VALIDATED the other criteria decide nothing;
-    every sentence then says what `next_steps` has for it.
+
+def standing(rule: DecisionRule, alone: Outcomes) -> dict[str, Outcome]:
+    """The criteria of one look as they stand together, so that none says more than its rule allows.
+
+    A premise is never REFUTED, and while one is not VALIDATED the claims decide nothing; every
+    sentence then names the premise's next step.
     What does not survive the rule's Holm correction is INCONCLUSIVE. INVALID stays as it is.
+    Raises CardError as `decision` does.
     """
-    stand = {id: _as_premise(o) if id in premises else o for id, o in outcomes.items()}
+    combine = CombineRule(rule.combine)
+    premises = {criterion.id for criterion in rule.criteria if criterion.premise}
+    stand = {id: _as_premise(o) if id in premises else o for id, o in alone.items()}
     missing = [id for id in stand if id in premises and not stand[id].validated]
     claims = {id: outcome for id, outcome in stand.items() if id not in premises}
+    if not claims:
+        raise CardError("every criterion is a premise, so nothing is claimed; register a claim")
     if missing:
         why = f"the comparison does not count, since the premise {missing[0]} was not shown"
         stand |= {id: _withdrawn(outcome, why) for id, outcome in claims.items()}
-        steps = [step for id in missing if (step := (next_steps or {}).get(id))]
+        steps = [c.next_step for c in rule.criteria if c.id in missing and c.next_step]
         return {id: _followed_by(outcome, steps) for id, outcome in stand.items()}
     for verdict, corrected in (
-        (Verdict.VALIDATED, rule is CombineRule.ANY_MAY_PASS),
-        (Verdict.REFUTED, rule is CombineRule.ALL_MUST_PASS_HOLM_REFUTED),
+        (Verdict.VALIDATED, combine is CombineRule.ANY_MAY_PASS),
+        (Verdict.REFUTED, combine is CombineRule.ALL_MUST_PASS_HOLM_REFUTED),
     ):
         if corrected:
-            kept = _surviving(list(claims.values()), verdict)
-            lost = [id for id, k in zip(claims, kept, strict=True) if not k]
-            for id in lost:
-                if claims[id].verdict is verdict:
-                    why = f"alone it would be {verdict}, but not after Holm over {len(claims)}"
-                    stand[id] = _withdrawn(claims[id], f"{why} criteria")
+            why = f"alone it would be {verdict}, but not after Holm over {len(claims)} criteria"
+            kept = _surviving_holm(claims, verdict)
+            lost = [id for id, o in claims.items() if o.verdict is verdict and id not in kept]
+            stand |= {id: _withdrawn(claims[id], why) for id in lost}
     refuted = all(outcome.refuted for outcome in claims.values())
-    alone = {
-        CombineRule.ANY_MAY_PASS: "any criterion may pass, so one alone refutes nothing",
-        CombineRule.ALL_MUST_AGREE: "all criteria must agree, so one alone refutes nothing",
-    }
-    if rule in alone and not refuted:
-        stand |= {id: _withdrawn(o, alone[rule]) for id, o in claims.items() if o.refuted}
+    if combine in _ALONE and not refuted:
+        why = f"{_ALONE[combine]}, so one alone refutes nothing"
+        stand |= {id: _withdrawn(o, why) for id, o in claims.items() if o.refuted}
     return stand
+
+
+_ALONE = {
+    CombineRule.ANY_MAY_PASS: "any criterion may pass",
+    CombineRule.ALL_MUST_AGREE: "all criteria must agree",
+}
+
+
+def _whole(rule: DecisionRule, outcomes: Outcomes) -> Verdict:
+    """What criteria that stand together, on every look, make of the experiment.
+
+    Without its premises no claim stands any more, so that nothing is left to ask of them here.
+    """
+    claims = [outcomes[c.id] for c in rule.criteria if not c.premise]
+    if any(outcome.invalid for outcome in outcomes.values()):
+        return Verdict.INVALID
+    if any(outcome.refuted for outcome in claims):
+        return Verdict.REFUTED
+    enough = any if CombineRule(rule.combine) is CombineRule.ANY_MAY_PASS else all
+    shown = enough(outcome.validated for outcome in claims)
+    return Verdict.VALIDATED if shown else Verdict.INCONCLUSIVE
 
 
 def _as_premise(outcome: Outcome) -> Outcome:
@@ -109,23 +156,16 @@ def _followed_by(outcome: Outcome, steps: Sequence[str]) -> Outcome:
     """An outcome that is not VALIDATED, with the next steps behind its sentence."""
     if outcome.validated or outcome.invalid or not steps:
         return outcome
-    told = "; ".join(dict.fromkeys(steps))
-    return replace(outcome, sentence=f"{outcome.sentence} Next step: {told}.")
+    named = "; ".join(dict.fromkeys(steps))
+    return replace(outcome, sentence=f"{outcome.sentence} Next step: {named}.")
 
 
-def _survives_holm(outcomes: Sequence[Outcome], verdict: Verdict) -> bool:
-    return any(_surviving(outcomes, verdict))
-
-
-def _surviving(outcomes: Sequence[Outcome], verdict: Verdict) -> list[bool]:
-    """Which outcomes say `verdict` and go on saying it after Holm over all of them."""
-    alphas = {outcome.alpha for outcome in outcomes}
+def _surviving_holm(claims: Outcomes, verdict: Verdict) -> set[str]:
+    """The claims whose p value for `verdict` is small enough among the p values of all."""
+    alphas = {outcome.alpha for outcome in claims.values()}
     if len(alphas) > 1:
         raise CardError(f"Holm shares one alpha, the criteria have {sorted(alphas)}; register one")
-    p_values = [o.p_validated if verdict is Verdict.VALIDATED else o.p_refuted for o in outcomes]
+    validated = verdict is Verdict.VALIDATED
+    p_values = [o.p_validated if validated else o.p_refuted for o in claims.values()]
     survived = holm([1.0 if p is None else p for p in p_values], alphas.pop()).reject
-    # the criterion's own verdict stands as well: it has resolved ties that a p in doubles has not
-    return [
-        alive and outcome.verdict is verdict
-        for alive, outcome in zip(survived, outcomes, strict=True)
-    ]
+    return {id for id, alive in zip(claims, survived, strict=True) if alive}

@@ -1,7 +1,8 @@
 """The verdict on one criterion, with everything that it takes to recompute it by hand."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from pydantic.dataclasses import dataclass
 
 from harness.statistics.paired import PairedCounts
 

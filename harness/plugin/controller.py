@@ -79,7 +79,7 @@ class Controller:
                 carried["verdict"],
                 carried["reason"],
             )
-            ledger.record(record, Facts(**carried["facts"]))
+            ledger.record(record, Facts.of(carried["facts"]))
         elif report.failed:  # xdist's own report of a worker that died
             stage, name = ledger.subject(report.nodeid)
             reason = str(report.longrepr)

@@ -121,7 +121,7 @@ def criterion(
 ) -> Outcome:
     """The registered rule applied to one criterion, an error if the data do not fit the rule."""
     with in_one_line():
-        outcome = experiment_run.outcome(request.param)
+        outcome = experiment_run.decision().outcomes[request.param]
     if outcome.invalid:
         fail(outcome.sentence)
     return outcome

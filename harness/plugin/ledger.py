@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from harness.cards import Experiment
 from harness.plugin.collection import declared
 from harness.plugin.facts import Facts
+
+if TYPE_CHECKING:
+    from harness.decisions import Outcome
 
 Fact = TypeVar("Fact")
 
@@ -89,6 +92,12 @@ class ExperimentLedger:
             if (record.stage, record.name) == (stage, name):
                 return record.verdict
         return self.facts.word(stage, name)
+
+    def outcomes(self) -> dict[str, "Outcome"]:
+        """The criteria that an item has asked for and that were decided, in the card's order."""
+        decision = self.facts.decision
+        asked = {record.name for record in self.records.values() if record.stage == "decision"}
+        return {id: o for id, o in decision.outcomes.items() if id in asked} if decision else {}
 
     def in_order(self, stage: str, facts: Mapping[str, Fact]) -> list[tuple[str, Fact]]:
         """A stage's facts in the card's order; workers learn them in any."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.audit.finding import Finding
 from harness.errors import HarnessError
-from harness.plugin import facts as plain
-from harness.plugin.facts import Facts
+from harness.plugin.facts import Facts, named
 
 if TYPE_CHECKING:
-    from harness.audit.finding import Finding, GateFinding
-    from harness.decisions import Outcome
+    from harness.audit.finding import GateFinding
+    from harness.decisions import Decision
     from harness.protocol.stages import ArmSummary, ExperimentRun
 
 _FACTS = pytest.StashKey[dict[str, Facts]]()
@@ -40,9 +40,9 @@ class RecordedRun:
         try:
             finding = self._run.preflight(name)
         except HarnessError as error:
-            self.facts.preflights[name] = plain.preflight_error(error)
+            self.facts.preflights[name] = Finding(name, (named(error),), carried_out=False)
             raise
-        self.facts.preflights[name] = plain.preflight_fact(finding)
+        self.facts.preflights[name] = finding
         return finding
 
     def failed_preflights(self) -> dict[str, str]:
@@ -53,21 +53,21 @@ class RecordedRun:
             except HarnessError:
                 continue  # noted down as a fact, which is read below
         return {
-            name: fact["message"]
-            for name, fact in self.facts.preflights.items()
-            if fact["outcome"] != "passed"
+            name: "\n".join(finding.problems)
+            for name, finding in self.facts.preflights.items()
+            if not finding.ok
         }
 
     def pilot(self) -> None:
         """The first steps of every arm, and what a reader may learn from them."""
         with self._counting_attempts():
             self._run.pilot()
-        self.facts.notes = [str(note) for note in self._run.pilot_notes()]
+        self.facts.notes = self._run.pilot_notes()
 
     def gate(self, metric: str) -> GateFinding:
         """One activation gate."""
         finding = self._run.gate(metric)
-        self.facts.gates[metric] = plain.gate_fact(finding)
+        self.facts.gates[metric] = finding
         return finding
 
     def failed_gates(self) -> dict[str, str]:
@@ -81,20 +81,19 @@ class RecordedRun:
             self._run.train()
         for arm in self._run.experiment.arms:
             self.arm(arm.name)
-        self.facts.base = plain.base_fact(self._run.base())
-        self.facts.diagnostics = [str(line) for line in self._run.diagnostics()]
+        self.facts.base = self._run.base()
+        self.facts.diagnostics = self._run.diagnostics()
 
     def arm(self, name: str) -> ArmSummary:
         """What a trained arm did."""
         summary = self._run.arm(name)
-        self.facts.arms[name] = plain.arm_fact(summary)
+        self.facts.arms[name] = summary
         return summary
 
-    def outcome(self, criterion: str) -> Outcome:
-        """The registered rule applied to one criterion."""
-        outcome = self._run.outcome(criterion)
-        self.facts.criteria[criterion] = plain.criterion_fact(outcome)
-        return outcome
+    def decision(self) -> Decision:
+        """The experiment's verdict, with every criterion as it stands in it."""
+        self.facts.decision = decision = self._run.decision()
+        return decision
 
     def close(self) -> None:
         """Release what this process holds."""
@@ -106,4 +105,4 @@ class RecordedRun:
         try:
             yield
         finally:
-            self.facts.attempts = int(self._run.attempts())
+            self.facts.attempts = self._run.attempts()

@@ -84,12 +84,13 @@ def item_verdict(
         word = "BLOCKED" if report.failed and message.startswith("BLOCKED by ") else "INVALID"
         return word, message
     if subject.stage == "decision":
-        ruled = facts.criteria[subject.name]
-        outcomes, kind = _SAID_BY[ruled["outcome"]]
+        assert facts.decision is not None, "the criterion's fixture has asked for it"
+        ruled = facts.decision.outcomes[subject.name]
+        outcomes, kind = _SAID_BY[ruled.verdict]
         if report.outcome in outcomes and isinstance(error, kind):
-            return ruled["outcome"], ruled["sentence"]
+            return str(ruled.verdict), ruled.sentence
         return "INVALID", (
-            f"the rule says {ruled['outcome']} but the test {report.outcome}"
+            f"the rule says {ruled.verdict} but the test {report.outcome}"
             f"{': ' + message if message else ''}; let the test say what the rule says"
         )
     problem = facts.problem(subject.stage, subject.name)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 import pytest
 
 from harness.plugin import verdict_json
-from harness.plugin.facts import shown
 from harness.plugin.ledger import ExperimentLedger
 from harness.plugin.options import Settings
 from harness.plugin.verdict import Verdict, one_line
@@ -70,19 +69,17 @@ def arm_lines(ledger: ExperimentLedger, width: int) -> list[str]:
         return []
     rows = [["arm", "steps", "rollouts", "reward", "accuracy", "items", "seconds"]]
     if base:
-        rows.append(
-            ["base model", "-", "-", "-", f"{base['accuracy']:.4f}", str(base["n_items"]), "-"]
-        )
+        rows.append(["base model", "-", "-", "-", f"{base.accuracy:.4f}", str(base.n_items), "-"])
     for name, arm in arms:
         rows.append(
             [
                 name,
-                f"{arm['steps']}/{arm['planned_steps']}",
-                f"{arm['rollouts']}/{arm['planned_rollouts']}",
-                f"{arm['final_reward']:.3f}" if arm["steps"] else "-",
-                "-" if arm["accuracy"] is None else f"{arm['accuracy']:.4f}",
-                str(arm["n_items"]),
-                f"{arm['wall_seconds']:.1f}",
+                f"{arm.steps}/{arm.planned_steps}",
+                f"{arm.rollouts}/{arm.planned_rollouts}",
+                f"{arm.final_reward:.3f}" if arm.steps else "-",
+                "-" if arm.accuracy is None else f"{arm.accuracy:.4f}",
+                str(arm.n_items),
+                f"{arm.wall_seconds:.1f}",
             ]
         )
     return [*table(rows, width), ""]
@@ -91,17 +88,16 @@ def arm_lines(ledger: ExperimentLedger, width: int) -> list[str]:
 def criterion_lines(ledger: ExperimentLedger) -> list[str]:
     """Estimate, interval and margin of each criterion, and its sentence."""
     found = []
-    criteria = ledger.in_order("decision", ledger.facts.criteria)
-    for name, fact in criteria:
-        estimate, lower, upper, margin = (
-            shown(fact[key], "+") for key in ("estimate", "lower", "upper", "margin")
-        )
+    outcomes = ledger.outcomes()
+    for name, outcome in outcomes.items():
+        figures = (outcome.estimate, outcome.lower, outcome.upper, outcome.margin)
+        estimate, lower, upper, margin = map(signed, figures)
         found += [
-            f"criterion {name}: {fact['outcome']}",
-            f"  estimate {estimate}, interval [{lower}, {upper}], margin {margin}, n {fact['n']}",
-            f"  {fact['method']}, alpha {fact['alpha']:g}",
+            f"criterion {name}: {outcome.verdict}",
+            f"  estimate {estimate}, interval [{lower}, {upper}], margin {margin}, n {outcome.n}",
+            f"  {outcome.method}, alpha {outcome.alpha:g}",
             # the sentence of an only criterion is the verdict's, which ends the page
-            *([f"  {one_line(fact['sentence'])}"] if len(criteria) > 1 else []),
+            *([f"  {one_line(outcome.sentence)}"] if len(outcomes) > 1 else []),
             "",
         ]
     return found
@@ -112,13 +108,13 @@ def preflight_notes(ledger: ExperimentLedger) -> list[str]:
     return [
         f"{name}: {note}"
         for name, fact in ledger.in_order("preflight", ledger.facts.preflights)
-        for note in fact["notes"]
+        for note in fact.notes
     ]
 
 
 def gate_sentences(ledger: ExperimentLedger) -> list[str]:
     """Each gate's value and bounds."""
-    return [one_line(gate["sentence"]) for _, gate in ledger.in_order("gate", ledger.facts.gates)]
+    return [one_line(gate.sentence) for _, gate in ledger.in_order("gate", ledger.facts.gates)]
 
 
 def invalid(ledger: ExperimentLedger) -> list[str]:
@@ -142,6 +138,11 @@ def block(title: str, body: Iterable[str]) -> list[str]:
     """A titled, indented list; nothing if there is nothing to list."""
     indented = [f"  {line}" for line in body]
     return [f"{title}:", *indented] if indented else []
+
+
+def signed(value: float | None) -> str:
+    """A figure with its sign as a reader writes it, a dash if there is none."""
+    return "-" if value is None else f"{value:+.4g}"
 
 
 def table(rows: list[list[str]], width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""From what an experiment's items came to, to its one verdict."""
+"""The experiment's decision, as far as its items let it stand."""
 
 from dataclasses import dataclass
 
@@ -22,24 +22,20 @@ class Verdict:
 
 
 def verdict_of(ledger: ExperimentLedger) -> Verdict:
-    """INVALID over REFUTED over INCONCLUSIVE over VALIDATED.
+    """The decision's verdict, if the items let it stand.
 
     A failed preflight or gate, or an item that broke or was blocked, makes the experiment INVALID,
-    whatever else was found: a decision stands on them. REFUTED needs one criterion; INCONCLUSIVE
-    and VALIDATED need every criterion to have been decided. Where the rule lets any criterion
-    pass, one VALIDATED stands over INCONCLUSIVE.
+    whatever else was found: a decision stands on them. For REFUTED one item must have said so; any
+    other verdict needs an item of every criterion.
     """
     if problem := first_problem(ledger):
         return Verdict("INVALID", problem)
-    any_may = ledger.experiment is not None and ledger.experiment.rule.combine == "any_may_pass"
-    weaker = ("VALIDATED", "INCONCLUSIVE") if any_may else ("INCONCLUSIVE", "VALIDATED")
-    for word in ("REFUTED", *weaker):
-        if word != "REFUTED" and (why := undecided(ledger)):
-            return Verdict(None, f"not decided: {why}")
-        if sentences := [record.reason for record in ledger.records_of(word)]:
-            # the word already stands in front of the whole
-            return Verdict(word, "; ".join(s.removeprefix(f"{word}: ") for s in sentences))
-    return Verdict(None, "not decided: the card declares no criterion")
+    decision, why = ledger.facts.decision, undecided(ledger)
+    if decision is not None and decision.verdict == "REFUTED" and ledger.records_of("REFUTED"):
+        why = ""
+    if decision is None or why:
+        return Verdict(None, f"not decided: {why}")
+    return Verdict(str(decision.verdict), decision.sentence)
 
 
 def first_problem(ledger: ExperimentLedger) -> str:
@@ -47,11 +43,11 @@ def first_problem(ledger: ExperimentLedger) -> str:
     if ledger.collection_error:
         return one_line(ledger.collection_error)
     for name, preflight in ledger.in_order("preflight", ledger.facts.preflights):
-        if preflight["outcome"] != "passed":
-            return f"preflight {name}: {one_line(preflight['message'])}"
+        if not preflight.ok:
+            return f"preflight {name}: {one_line(ledger.facts.problem('preflight', name))}"
     for _, gate in ledger.in_order("gate", ledger.facts.gates):
-        if not gate["ok"]:
-            return one_line(gate["sentence"])
+        if not gate.ok:
+            return one_line(gate.sentence)
     for record in ledger.records_of("INVALID"):
         return f"{record.item.rpartition('::')[2]}: {one_line(record.reason)}"
     for record in ledger.records_of("BLOCKED"):

@@ -7,6 +7,7 @@ A file of an earlier session is removed before anything runs: a killed session l
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import orjson
@@ -63,7 +64,7 @@ def document(ledger: ExperimentLedger, verdict: Verdict) -> Json:
         "gates": [gate(ledger, check) for check in experiment.gates] if experiment else [],
         "preflights": [preflight(ledger, name) for name in names.get("preflight", ())],
         "arms": [arm(ledger, name) for name in names.get("arm", ())],
-        "base": facts.base or {"accuracy": None, "n_items": None},
+        "base": asdict(facts.base) if facts.base else {"accuracy": None, "n_items": None},
         "attempts": facts.attempts,
         "notes": facts.notes,
         "diagnostics": facts.diagnostics,
@@ -82,9 +83,11 @@ def document(ledger: ExperimentLedger, verdict: Verdict) -> Json:
 
 def criterion(ledger: ExperimentLedger, name: str) -> Json:
     """One criterion; `outcome` is its item's word, or NOT RUN."""
-    unknown: Json = dict.fromkeys(("estimate", "lower", "upper", "margin", "sentence"))
-    known = dict(ledger.facts.criteria.get(name, {}))
-    return {"id": name} | unknown | known | {"outcome": ledger.word("decision", name)}
+    shown: Json = dict.fromkeys(("estimate", "lower", "upper", "margin", "sentence"))
+    if outcome := ledger.outcomes().get(name):
+        keys = [*shown, "n", "alpha", "method"]
+        shown = {key: getattr(outcome, key) for key in keys}
+    return {"id": name} | shown | {"outcome": ledger.word("decision", name)}
 
 
 def gate(ledger: ExperimentLedger, check: GateCheck) -> Json:
@@ -92,21 +95,30 @@ def gate(ledger: ExperimentLedger, check: GateCheck) -> Json:
     known = ledger.facts.gates.get(check.metric)
     return {
         "metric": check.metric,
-        "value": known["value"] if known else None,
+        "value": known.value if known else None,
         "min": check.min,
         "max": check.max,
         "one_of": check.one_of,
-        "ok": known["ok"] if known else None,
+        "ok": known.ok if known else None,
     }
 
 
 def preflight(ledger: ExperimentLedger, name: str) -> Json:
     """One preflight; `outcome` is passed, failed, error or not_run."""
-    unknown: Json = {"outcome": "not_run", "message": "", "notes": [], "metrics": {}}
-    return {"id": name} | unknown | dict(ledger.facts.preflights.get(name, {}))
+    known = ledger.facts.preflights.get(name)
+    if known is None:
+        return {"id": name, "outcome": "not_run", "message": "", "notes": [], "metrics": {}}
+    return {
+        "id": name,
+        "outcome": "passed" if known.ok else "failed" if known.carried_out else "error",
+        "message": ledger.facts.problem("preflight", name),
+        "notes": known.notes,
+        "metrics": known.metrics,
+    }
 
 
 def arm(ledger: ExperimentLedger, name: str) -> Json:
     """One arm."""
+    known = ledger.facts.arms.get(name)
     unknown: Json = dict.fromkeys(("steps", "rollouts", "accuracy", "n_items"))
-    return {"name": name} | unknown | dict(ledger.facts.arms.get(name, {}))
+    return {"name": name} | (asdict(known) if known else unknown)

@@ -8,8 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from harness.audit.decided import (
-    agreement_problems,
-    joint_problems,
+    decision_problems,
     outcome_problems,
     rows_mean,
     steps_mean,
@@ -19,15 +18,15 @@ from harness.audit.staleness_report import staleness_lines
 from harness.cards import Arm, Experiment, read_clusters
 from harness.cards import Criterion as StatedCriterion
 from harness.decisions import (
-    CombineRule,
     Criterion,
+    Decision,
     Outcome,
     Unit,
     beside,
+    calls_for_second_look,
     decide,
+    decision,
     diagnostics,
-    looks,
-    settled,
 )
 from harness.decisions.beside import averaged, scores_by_seed
 from harness.errors import RunError
@@ -48,22 +47,24 @@ class Decider:
     arms: ArmKeeper
     cards_dir: Path
 
-    def outcome(self, criterion: str) -> Outcome:
-        """The registered rule applied to one criterion, as it stands among all of them."""
-        first = self._decided(1)
-        second = self._decided(2) if self.second_look() else None
-        outcome = first[criterion]
-        if second is not None:
-            outcome = looks.agreed(outcome, second[criterion])
-        look = self.experiment.rule.second_look
-        if problems := agreement_problems(look, first, second, outcome):
+    def decision(self) -> Decision:
+        """The experiment's verdict, with every criterion as it stands in it.
+
+        Raises:
+            RunError: it does not follow from the stored results.
+        """
+        rule = self.experiment.rule
+        first = self._alone(1)
+        second = self._alone(2) if self.second_look() else None
+        made = decision(rule, first, second)
+        if problems := decision_problems(rule, first, second, made):
             raise RunError("\n".join(problems))
-        return outcome
+        return made
 
     def second_look(self) -> bool:
         """Whether the rule has a second look and the first one calls for it."""
-        look = self.experiment.rule.second_look
-        return look is not None and looks.wanted(look, self._decided(1)[look.criterion])
+        rule = self.experiment.rule
+        return rule.second_look is not None and calls_for_second_look(rule, self._alone(1))
 
     def lines(self) -> tuple[str, ...]:
         """Lines that were not used for the verdict."""
@@ -93,16 +94,9 @@ class Decider:
         lines.extend(self.arms.training_notes(trained))
         return tuple(lines)
 
-    def _decided(self, look: int) -> dict[str, Outcome]:
-        """All criteria on one look, as they stand together."""
-        rule = self.experiment.rule
-        outcomes = {stated.id: self._decide(stated, look) for stated in rule.criteria}
-        premises = {criterion.id for criterion in rule.criteria if criterion.premise}
-        steps = {c.id: c.next_step for c in rule.criteria if c.next_step is not None}
-        together = settled(outcomes, premises, CombineRule(rule.combine), steps)
-        if problems := joint_problems(rule, outcomes, together):
-            raise RunError("\n".join(problems))
-        return together
+    def _alone(self, look: int) -> dict[str, Outcome]:
+        """Each criterion of the rule on one look, by itself."""
+        return {stated.id: self._decide(stated, look) for stated in self.experiment.rule.criteria}
 
     def _decide(self, stated: StatedCriterion, look: int) -> Outcome:
         """One criterion by itself.

@@ -17,7 +17,7 @@ from harness.audit.loss_backends import chosen_backend
 from harness.audit.server_loss import LossEvidence
 from harness.cards import Arm, Experiment, load_experiment
 from harness.cards.registration import LossBackend
-from harness.decisions import Outcome
+from harness.decisions import Decision
 from harness.errors import RunError
 from harness.protocol import preflights
 from harness.protocol.arms import ArmKeeper
@@ -226,9 +226,9 @@ class CardRun:
         rows = self._arms.rows(None)
         return BaseSummary(sum(rows.values()) / len(rows), len(rows))
 
-    def outcome(self, criterion: str) -> Outcome:
-        """The registered rule applied to one criterion, as it stands among all of them."""
-        return self._decider.outcome(criterion)
+    def decision(self) -> Decision:
+        """The experiment's verdict, with every criterion as it stands in it."""
+        return self._decider.decision()
 
     def diagnostics(self) -> tuple[str, ...]:
         """Lines that were not used for the verdict."""

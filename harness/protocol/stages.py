@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from pydantic.dataclasses import dataclass
 
 from harness.audit.finding import Finding, GateFinding
 from harness.cards import Experiment
-from harness.decisions import Outcome
+from harness.decisions import Decision
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,8 @@ class ExperimentRun(Protocol):
         """The base model's evaluation."""
         ...
 
-    def outcome(self, criterion: str) -> Outcome:
-        """The registered rule applied to one criterion."""
+    def decision(self) -> Decision:
+        """The experiment's verdict, with every criterion as it stands in it."""
         ...
 
     def diagnostics(self) -> tuple[str, ...]:

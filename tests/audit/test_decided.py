@@ -4,16 +4,16 @@ from dataclasses import replace
 import pytest
 
 from harness.audit.decided import (
-    agreement_problems,
-    joint_problems,
+    decision_problems,
     outcome_problems,
     rows_mean,
     steps_mean,
     threshold_verdicts,
+    whole_verdict,
 )
 from harness.cards import Criterion as Stated
 from harness.cards.card import SecondLook
-from harness.decisions import CombineRule, Criterion, Verdict, decide, looks, settled
+from harness.decisions import Criterion, Decision, Verdict, calls_for_second_look, decide, decision
 from harness.errors import RunError
 from harness.protocol.scores import item_scores
 
@@ -140,6 +140,9 @@ def test_a_verdict_that_thresholds_do_not_make_is_named(experiment, outcome):
     assert outcome_problems(rule, thresholds(), right, means) == []
 
 
+STATED = ("lag", "clip", "drop")
+
+
 def joint(experiment, combine):
     """A premise with a next step and two claims."""
     stated = experiment.rule.criteria[0]
@@ -150,17 +153,9 @@ def joint(experiment, combine):
     return experiment.rule.model_copy(update={"criteria": criteria, "combine": combine})
 
 
-@pytest.mark.parametrize("combine", list(CombineRule))
-def test_what_criteria_make_together_is_worked_out_again(experiment, outcome, combine):
-    """Two computations agree for all verdicts of a premise and two claims, under every rule."""
-    rule = joint(experiment, combine)
-    for verdicts in itertools.product(Verdict, repeat=3):
-        alone = {
-            id: replace(outcome, id=id, verdict=verdict)
-            for id, verdict in zip(("lag", "clip", "drop"), verdicts, strict=True)
-        }
-        together = settled(alone, {"lag"}, combine, {"lag": "rerun at lag 16"})
-        assert joint_problems(rule, alone, together) == [], verdicts
+def reported(verdict, outcomes):
+    """A decision on these criteria, with whatever verdict it is reported."""
+    return Decision(verdict, "; ".join(o.sentence for o in outcomes.values()), outcomes)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +179,8 @@ def test_criteria_that_say_more_than_the_rule_are_named(
         id: replace(alone[id], verdict=Verdict(verdict)) for id, verdict in changed.items()
     }
 
-    assert any(words in line for line in joint_problems(rule, alone, together))
+    lines = decision_problems(rule, alone, None, reported(Verdict.INCONCLUSIVE, together))
+    assert any(words in line for line in lines)
 
 
 HOLM = {"any_may_pass": Verdict.VALIDATED, "all_must_pass_holm_refuted": Verdict.REFUTED}
@@ -205,13 +201,14 @@ def test_what_holm_withdraws_is_worked_out_again(experiment, outcome, combine, p
     }
     # one alone that says something else, so that nothing is refuted by all
     alone["c"] = replace(alone["c"], verdict=Verdict.INCONCLUSIVE)
-    together = settled(alone, set(), CombineRule(combine))
+    made = decision(rule, alone)
 
-    assert joint_problems(rule, alone, together) == []
+    assert decision_problems(rule, alone, None, made) == []
     for id in ("a", "b"):
-        kept = together[id].verdict is own
-        other = replace(together[id], verdict=Verdict.INCONCLUSIVE if kept else own)
-        (line,) = joint_problems(rule, alone, {**together, id: other})
+        kept = made.outcomes[id].verdict is own
+        other = replace(made.outcomes[id], verdict=Verdict.INCONCLUSIVE if kept else own)
+        spoiled = replace(made, outcomes={**made.outcomes, id: other})
+        line, *_ = decision_problems(rule, alone, None, spoiled)
         assert f"criterion {id}: {other.verdict} beside the others" in line
 
 
@@ -219,41 +216,97 @@ LOOK = SecondLook(criterion="claim", low=-0.1, high=0.8)
 
 
 class TestLooks:
+    @pytest.fixture
+    def rule(self, experiment):
+        """One criterion, which calls for a second look."""
+        claim = experiment.rule.criteria[0].model_copy(update={"id": "claim"})
+        return experiment.rule.model_copy(update={"criteria": [claim], "second_look": LOOK})
+
     @pytest.mark.parametrize("verdicts", list(itertools.product(Verdict, repeat=2)))
-    def test_what_two_looks_say_is_worked_out_again(self, outcome, verdicts):
+    def test_what_two_looks_say_is_worked_out_again(self, rule, outcome, verdicts):
         """Two computations agree, whatever each look says; another verdict is named."""
         first, second = (
             {"claim": replace(outcome, id="claim", verdict=verdict, estimate=estimate)}
             for verdict, estimate in zip(verdicts, (0.7, 0.6), strict=True)
         )
-        if not looks.wanted(LOOK, first["claim"]):
-            assert agreement_problems(LOOK, first, None, first["claim"]) == []
-            (line,) = agreement_problems(LOOK, first, second, first["claim"])
-            assert "decided on 2 look(s), the first calls for 1" in line
+        if not calls_for_second_look(rule, first):
+            assert decision_problems(rule, first, None, decision(rule, first)) == []
+            (line,) = decision_problems(rule, first, second, decision(rule, first, second))
+            assert line == "decided on 2 look(s), the first calls for 1"
             return
-        together = looks.agreed(first["claim"], second["claim"])
+        made = decision(rule, first, second)
 
-        assert agreement_problems(LOOK, first, second, together) == []
-        for other in set(Verdict) - {together.verdict}:
-            lines = agreement_problems(LOOK, first, second, replace(together, verdict=other))
-            assert f"criterion claim: {other} after looks that say {verdicts[0]}" in lines[0]
+        assert decision_problems(rule, first, second, made) == []
+        for other in set(Verdict) - {made.verdict}:
+            spoiled = {"claim": replace(made.outcomes["claim"], verdict=other)}
+            line, *_ = decision_problems(rule, first, second, reported(other, spoiled))
+            said = " and ".join(verdicts)
+            assert line.startswith(f"criterion claim: {other} beside the others, {said} alone")
 
-    def test_a_look_that_was_left_out_is_named(self, outcome):
+    def test_a_look_that_was_left_out_is_named(self, rule, outcome):
         """An estimate in the registered range calls for it; without a second look none is."""
         first = {"claim": replace(outcome, id="claim", estimate=0.7)}
+        made = decision(rule, first)
 
-        (line,) = agreement_problems(LOOK, first, None, first["claim"])
-        assert line == "criterion claim: decided on 1 look(s), the first calls for 2"
-        assert agreement_problems(None, first, None, first["claim"]) == []
+        (line,) = decision_problems(rule, first, None, made)
+        assert line == "decided on 1 look(s), the first calls for 2"
+        once = rule.model_copy(update={"second_look": None})
+        assert decision_problems(once, first, None, made) == []
 
-    def test_figures_of_the_first_look_alone_are_named(self, outcome):
+    def test_figures_of_the_first_look_alone_are_named(self, rule, outcome):
         """Of two looks the estimate is the mean, the limits are the outermost."""
         first = {"claim": replace(outcome, id="claim", estimate=0.7)}
         second = {"claim": replace(outcome, id="claim", estimate=0.6)}
-        together = replace(looks.agreed(first["claim"], second["claim"]), estimate=0.7)
+        made = decision(rule, first, second)
+        spoiled = {"claim": replace(made.outcomes["claim"], estimate=0.7)}
 
-        (line,) = agreement_problems(LOOK, first, second, together)
+        (line,) = decision_problems(rule, first, second, replace(made, outcomes=spoiled))
         assert "two looks make the estimate 0.65" in line
+
+
+@pytest.mark.parametrize(
+    ("combine", "claims", "expected"),
+    [
+        ("all_must_pass", "VVV", "V"),
+        ("all_must_pass", "VRV", "R"),
+        ("all_must_pass", "VIV", "I"),
+        ("all_must_pass_holm_refuted", "VRV", "R"),
+        ("any_may_pass", "IVI", "V"),
+        ("any_may_pass", "RIR", "I"),
+        ("any_may_pass", "RRR", "R"),
+        ("all_must_agree", "VVV", "V"),
+        ("all_must_agree", "VIV", "I"),
+        ("all_must_agree", "RIR", "I"),
+        ("all_must_agree", "RRR", "R"),
+        ("any_may_pass", "VXV", "X"),
+    ],
+)
+@pytest.mark.parametrize("premise", "VRIX")
+def test_claims_are_counted_again(experiment, combine, claims, expected, premise):
+    """So many validate or refute under each rule, behind a premise that counts for nothing more."""
+    words = {word[0]: word for word in Verdict} | {"I": Verdict.INCONCLUSIVE, "X": Verdict.INVALID}
+    stated = experiment.rule.criteria[0]
+    ids = ["lag", "a", "b", "c"]
+    criteria = [stated.model_copy(update={"id": id, "premise": id == "lag"}) for id in ids]
+    rule = experiment.rule.model_copy(update={"criteria": criteria, "combine": combine})
+    if premise != "V":
+        expected = "X" if "X" in premise + claims else "I"
+
+    said = [words[letter] for letter in premise + claims]
+    assert whole_verdict(rule, dict(zip(ids, said, strict=True))) is words[expected]
+
+
+def test_a_decision_that_leaves_a_criterion_out_is_named(experiment, outcome):
+    """Out of its outcomes or out of its sentence; a criterion that nobody registered as well."""
+    rule = joint(experiment, "all_must_pass")
+    alone = {id: replace(outcome, id=id, sentence=f"VALIDATED: {id}") for id in STATED}
+    made = decision(rule, alone)
+
+    (line,) = decision_problems(rule, alone, None, replace(made, sentence="lag; clip"))
+    assert line == "the experiment is VALIDATED, and its sentence leaves out criterion drop"
+    for outcomes in ({"lag": alone["lag"]}, alone | {"more": alone["lag"]}):
+        (line,) = decision_problems(rule, alone, None, replace(made, outcomes=outcomes))
+        assert "others are registered" in line
 
 
 def test_episodes_have_the_mean_or_the_best_of_their_draws():

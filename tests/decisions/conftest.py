@@ -1,11 +1,15 @@
 """A registered criterion and scores of two arms, as the tests of this folder need them."""
 
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.decisions import Criterion
+
+sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves test folders off the path
 
 Scores = Mapping[str, Mapping[str, float]]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.cards import load_experiment
-from harness.decisions import CombineRule, Criterion, Verdict, decide, looks, settled
+from harness.decisions import Criterion, Verdict, calls_for_second_look, decide, decision
 
 CARDS = Path(__file__).parents[2] / "experiments" / "cards"
 N = 1000  # a point is ten items
@@ -23,22 +23,11 @@ def scores(correct):
     return {f"item-{i}": float(i < correct) for i in range(N)}
 
 
-def decided(rule, base, baseline, treatment):
-    """All criteria of one look, from numbers of right items."""
+def alone(rule, base, baseline, treatment):
+    """Each criterion by itself on one look, from numbers of right items."""
     rows = {"base": scores(base), "baseline": scores(baseline), "treatment": scores(treatment)}
     ids = list(rows["base"])
-    outcomes = {c.id: decide(Criterion.from_card(c, rule), rows, ids) for c in rule.criteria}
-    premises = {c.id for c in rule.criteria if c.premise}
-    return settled(outcomes, premises, CombineRule(rule.combine))
-
-
-def whole(outcomes):
-    """The verdict of the experiment, as its report combines the criteria."""
-    said = {outcome.verdict for outcome in outcomes.values()}
-    for verdict in (Verdict.REFUTED, Verdict.INCONCLUSIVE, Verdict.VALIDATED):
-        if verdict in said:
-            return verdict
-    raise AssertionError(said)
+    return {c.id: decide(Criterion.from_card(c, rule), rows, ids) for c in rule.criteria}
 
 
 @pytest.mark.parametrize("name", ["cosine", "softmax"])
@@ -53,12 +42,12 @@ def test_cosine_card_says_what_its_prose_says():
     rule = load_experiment(CARDS / "gs1_vs_grpo_gsm8k_08b_cosine.json", "full").rule
     for gap, gain in product(GAPS, GAINS):
         base, baseline = 300, 300 + gain
-        outcomes = decided(rule, base, baseline, baseline + gap)
+        made = decision(rule, alone(rule, base, baseline, baseline + gap))
         expected = Verdict.VALIDATED if gap >= -20 and gap + gain >= 30 else Verdict.REFUTED
         if gain <= 0:
             expected = Verdict.INCONCLUSIVE  # GRPO did not beat the base model either
-        assert whole(outcomes) is expected, (gap, gain)
-        sentence = outcomes["primary_noninferiority"].sentence
+        assert made.verdict is expected, (gap, gain)
+        sentence = made.outcomes["primary_noninferiority"].sentence
         assert ("this is a win" in sentence) is (gap > 20)
 
 
@@ -67,22 +56,21 @@ def test_softmax_card_says_what_its_prose_says():
     rule = load_experiment(CARDS / "gs1_vs_grpo_gsm8k_08b_softmax.json", "full").rule
     assert rule.second_look is not None
     look = {
-        (gap, gain): decided(rule, 300, 300 + gain, 300 + gain + gap)
+        (gap, gain): alone(rule, 300, 300 + gain, 300 + gain + gap)
         for gap, gain in product(GAPS, GAINS)
     }
     for first, second, gain in product(GAPS, GAPS, GAINS):
-        outcomes = look[first, gain]
+        once = look[first, gain]
         counts = gain >= 30 and gain + first >= 30
-        called = looks.wanted(rule.second_look, outcomes["primary_noninferiority"])
+        called = calls_for_second_look(rule, once)
         assert called is (counts and -30 <= first <= 15), (first, gain)
 
         expected = Verdict.VALIDATED if first >= -15 else Verdict.REFUTED
         if called:
-            again = look[second, gain]
-            outcomes = {id: looks.agreed(outcomes[id], again[id]) for id in outcomes}
             counts = counts and gain + second >= 30
             if (second >= -15) is not (first >= -15):
                 expected = Verdict.INCONCLUSIVE
         if not counts:
             expected = Verdict.INCONCLUSIVE
-        assert whole(outcomes) is expected, (first, second, gain)
+        again = look[second, gain] if called else None
+        assert decision(rule, once, again).verdict is expected, (first, second, gain)

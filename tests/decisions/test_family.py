@@ -1,31 +1,24 @@
-"""Several criteria to one verdict."""
+"""Several criteria to one verdict: what each is left to say, and in which words."""
 
-import dataclasses
-from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 import pytest
+from families import LETTERS, NEXT, outcome_of, rule_of
 
-from harness.decisions import CombineRule, Criterion, Outcome, Verdict, combine, decide, settled
+from harness.decisions import CombineRule, Verdict, decision
 from harness.errors import CardError
 
-Registered = Callable[..., Criterion]
-Table = Callable[[int, int, int, int], tuple[Any, list[str]]]
-CELLS = {"V": (50, 60, 0, 50), "R": (50, 0, 60, 50), "I": (50, 12, 10, 50)}
+HOLM_REFUTED = "all_must_pass_holm_refuted"
+WORDS = {"V": "VALIDATED", "R": "REFUTED", "I": "INCONCLUSIVE", "X": "INVALID"}
 
 
-@pytest.fixture
-def outcomes(registered: Registered, table: Table) -> Callable[[str], list[Outcome]]:
-    """Decide one criterion per letter: V, R, I, or X for data that are missing."""
-
-    def build(letters: str) -> list[Outcome]:
-        found = []
-        for letter in letters:
-            scores, ids = table(*CELLS.get(letter, CELLS["V"]))
-            found.append(decide(registered(margin=0), scores, ids + ["?"] * (letter == "X")))
-        return found
-
-    return build
+def decided(combine, claims, premises=""):
+    """The decision on one look, from a letter for each claim and each premise."""
+    letters = {f"p{i}": letter for i, letter in enumerate(premises)}
+    steps = dict.fromkeys(letters, NEXT)
+    letters |= {f"c{i}": letter for i, letter in enumerate(claims)}
+    rule = rule_of(combine, [id for id in letters if id not in steps], steps, second_look=False)
+    return decision(rule, {id: outcome_of(id, LETTERS[letter]) for id, letter in letters.items()})
 
 
 @pytest.mark.parametrize(
@@ -42,70 +35,65 @@ def outcomes(registered: Registered, table: Table) -> Callable[[str], list[Outco
         ("RX", "INVALID", "INVALID"),
     ],
 )
-def test_combination(
-    outcomes: Callable[[str], list[Outcome]], letters: str, all_must: str, any_may: str
-) -> None:
+def test_combination(letters, all_must, any_may):
     """INVALID over REFUTED over INCONCLUSIVE over VALIDATED; any-may-pass needs one survivor."""
-    assert combine(outcomes(letters)) == all_must
-    assert combine(outcomes(letters), CombineRule.ANY_MAY_PASS) == any_may
+    assert decided("all_must_pass", letters).verdict == all_must
+    assert decided("any_may_pass", letters).verdict == any_may
 
 
-def test_holm_stands_between_one_of_many_and_a_pass(
-    outcomes: Callable[[str], list[Outcome]],
-) -> None:
+def test_holm_stands_between_one_of_many_and_a_pass():
     """A criterion that passes at alpha but not at alpha/3 does not carry two that say nothing."""
-    weak, *rest = outcomes("VII")
-    weak = dataclasses.replace(weak, p_validated=0.03)
-    assert weak.validated
-    assert combine([weak], CombineRule.ANY_MAY_PASS) is Verdict.VALIDATED
-    assert combine([weak, *rest], CombineRule.ANY_MAY_PASS) is Verdict.INCONCLUSIVE
+    assert decided("any_may_pass", "v").verdict is Verdict.VALIDATED
+    made = decided("any_may_pass", "vII")
+    assert made.verdict is Verdict.INCONCLUSIVE
+    assert "VALIDATED, but not after Holm over 3 criteria" in made.outcomes["c0"].sentence
 
 
-def test_refutation_among_many_may_need_holm(outcomes: Callable[[str], list[Outcome]]) -> None:
+def test_refutation_among_many_may_need_holm():
     """Under the stricter rule a refutation counts only if it survives Holm over the criteria."""
-    weak, *rest = outcomes("RVV")
-    weak = dataclasses.replace(weak, p_refuted=0.03)
-    assert combine([weak, *rest]) is Verdict.REFUTED
-    strict = CombineRule.ALL_MUST_PASS_HOLM_REFUTED
-    assert combine([weak, *rest], strict) is Verdict.INCONCLUSIVE
-    assert combine(outcomes("RVV"), strict) is Verdict.REFUTED
-    assert combine(outcomes("VV"), strict) is Verdict.VALIDATED
+    assert decided("all_must_pass", "rVV").verdict is Verdict.REFUTED
+    assert decided(HOLM_REFUTED, "rVV").verdict is Verdict.INCONCLUSIVE
+    assert decided(HOLM_REFUTED, "RVV").verdict is Verdict.REFUTED
+    assert decided(HOLM_REFUTED, "VV").verdict is Verdict.VALIDATED
 
 
-def test_refused_combinations(outcomes: Callable[[str], list[Outcome]]) -> None:
-    """Nothing combines to nothing, and Holm can't share two alphas."""
-    with pytest.raises(CardError, match="no criterion"):
-        combine([])
-    one, two = outcomes("VI")
+def test_refused_combinations():
+    """Premises alone claim nothing, and Holm can't share two alphas."""
+    rule = rule_of("any_may_pass", ["c0", "c1"], {}, second_look=False)
+    alone = {id: outcome_of(id, LETTERS["V"]) for id in ("c0", "c1")}
     with pytest.raises(CardError, match="one alpha"):
-        combine([one, dataclasses.replace(two, alpha=0.01)], CombineRule.ANY_MAY_PASS)
+        decision(rule, alone | {"c1": replace(alone["c1"], alpha=0.01)})
+    premises = [c.model_copy(update={"premise": True}) for c in rule.criteria]
+    with pytest.raises(CardError, match="nothing is claimed"):
+        decision(rule.model_copy(update={"criteria": premises}), alone)
 
 
-@pytest.mark.parametrize("rule", CombineRule)
-@pytest.mark.parametrize("letters", [a + b + c for a in "VRI" for b in "VRI" for c in "VRI"])
-def test_settled_outcomes_say_what_their_family_says(outcomes, rule, letters):
-    """Each outcome as it stands among the others combines to the verdict of the raw ones."""
-    raw = outcomes(letters)
-    stand = settled({str(i): o for i, o in enumerate(raw)}, (), rule)
-    words = {outcome.verdict for outcome in stand.values()}
+@pytest.mark.parametrize("combine", CombineRule)
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [("VV", "VV"), ("VR", "VR"), ("RV", "II"), ("RR", "II"), ("IV", "II"), ("XR", "XI")],
+)
+def test_premise_that_is_not_shown_makes_the_comparison_not_count(combine, letters, expected):
+    """The first is a premise: without it nothing is validated or refuted, and it never refutes."""
+    premise, claim = letters
+    made = decided(combine, claim, premise)
 
-    together = combine(raw, rule)
-    if rule is CombineRule.ANY_MAY_PASS and Verdict.VALIDATED in words:
-        assert together is Verdict.VALIDATED
-        assert Verdict.REFUTED not in words
-    else:
-        assert combine(list(stand.values()), CombineRule.ALL_MUST_PASS) is together
+    said = [str(outcome.verdict) for outcome in made.outcomes.values()]
+    assert said == [WORDS[letter] for letter in expected]
+    for outcome in made.outcomes.values():
+        assert outcome.sentence.endswith(f"Next step: {NEXT}.") is outcome.inconclusive
 
 
 @pytest.mark.parametrize(
-    ("letters", "expected"),
-    [("VV", "VV"), ("RV", "RV"), ("VR", "II"), ("RR", "II"), ("VI", "II"), ("RX", "IX")],
+    ("combine", "letters", "sentence"),
+    [
+        ("all_must_pass", "VV", "c0 at 0.02; c1 at 0.02"),
+        ("all_must_pass", "RV", "c0 at 0.02"),
+        ("all_must_pass", "VI", "c1 at 0.02"),
+        ("any_may_pass", "IV", "c1 at 0.02"),
+        ("all_must_pass", "RX", "c1 at 0.02"),
+    ],
 )
-def test_premise_that_is_not_shown_makes_the_comparison_not_count(outcomes, letters, expected):
-    """The second is a premise: without it nothing is validated or refuted, and it never refutes."""
-    stand = settled(
-        {str(i): o for i, o in enumerate(outcomes(letters))}, {"1"}, CombineRule.ALL_MUST_PASS
-    )
-    words = {"V": "VALIDATED", "R": "REFUTED", "I": "INCONCLUSIVE", "X": "INVALID"}
-
-    assert [str(o.verdict) for o in stand.values()] == [words[letter] for letter in expected]
+def test_the_sentence_is_that_of_the_criteria_that_make_the_verdict(combine, letters, sentence):
+    """In the rule's order, without the word, which stands in front of the whole."""
+    assert decided(combine, letters).sentence == sentence

@@ -4,10 +4,11 @@ import math
 from fractions import Fraction
 
 import pytest
+from families import NEXT, rule_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.decisions import CombineRule, Criterion, Verdict, combine, decide, settled
+from harness.decisions import Criterion, Verdict, decide, decision
 from harness.decisions.reachable import can_come_out_both_ways
 from harness.errors import CardError
 
@@ -46,7 +47,8 @@ DROP = Criterion(
     **STATED,
 )
 UNIT = st.decimals(0, 1, places=4).map(float)
-NEXT = {"lag_bites": "rerun at lag 16"}
+
+RULE = rule_of("all_must_agree", ["mass_ratio", "f4_drop_difference"], {"lag_bites": NEXT}, False)
 
 
 def on_one_seed(*values: float) -> dict[str, dict[str, float]]:
@@ -67,9 +69,7 @@ def verdict(t: float, b: float, f4: dict[str, dict[str, float]], kl: float = 1.0
         "mass_ratio": decide(RATIO, on_one_seed(0.0, t, 0.0, b), ["0"]),
         "f4_drop_difference": decide(DROP, f4, ["q"]),
     }
-    stand = settled(outcomes, {"lag_bites"}, CombineRule.ALL_MUST_AGREE, NEXT)
-    claims = [outcome for id, outcome in stand.items() if id != "lag_bites"]
-    return combine(claims, CombineRule.ALL_MUST_AGREE)
+    return decision(RULE, outcomes).verdict
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ def test_without_its_premise_the_rule_says_nothing_but_what_comes_next(t: float,
     assert verdict(t, 0.2, items(drop), kl=0.2999) is Verdict.INCONCLUSIVE
     outcomes = {
         "lag_bites": decide(PREMISE, on_one_seed(0.1, 0.2999, 0.0, 0.0), ["0"]),
+        "mass_ratio": decide(RATIO, on_one_seed(0.0, t, 0.0, 0.2), ["0"]),
         "f4_drop_difference": decide(DROP, items(drop), ["q"]),
     }
-    stand = settled(outcomes, {"lag_bites"}, CombineRule.ALL_MUST_AGREE, NEXT)
-    for outcome in stand.values():
+    for outcome in decision(RULE, outcomes).outcomes.values():
         assert outcome.inconclusive
         assert outcome.sentence.endswith("Next step: rerun at lag 16.")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.audit import PREFLIGHTS
 from harness.audit.finding import Finding, GateFinding
 from harness.cards import Experiment, GateCheck, load_experiment
-from harness.decisions import Outcome, Verdict
+from harness.decisions import Decision, Outcome, Verdict, decision
 from harness.protocol.progress import progress_folder, write_progress
 from harness.protocol.stages import ArmSummary, BaseSummary, Progress
 
@@ -24,12 +24,12 @@ FIGURES = {
 class Script:
     """How a run comes out. The default is a run in which everything holds.
 
-    `preflights` and `gates` give the problems of those that fail; `raises` gives the error of a
-    stage, by the name of the method, or `preflight:<id>`; `dies` names a method in which the
-    process ends at once.
+    `verdict` is of every criterion by itself, or by criterion; `preflights` and `gates` give the
+    problems of those that fail; `raises` gives the error of a stage, by the name of the method, or
+    `preflight:<id>`; `dies` names a method in which the process ends at once.
     """
 
-    verdict: str = "VALIDATED"
+    verdict: str | Mapping[str, str] = "VALIDATED"
     preflights: Mapping[str, str] = field(default_factory=dict)
     gates: Mapping[str, str] = field(default_factory=dict)
     raises: Mapping[str, Exception] = field(default_factory=dict)
@@ -57,9 +57,7 @@ class ScriptedRun:
         self.experiment = experiment
         self.preflights = PREFLIGHTS
         self.gates = tuple(check.metric for check in self._checks())
-        rule = experiment.card.decision_rule
-        assert rule is not None
-        self.criteria = tuple(criterion.id for criterion in rule.criteria)
+        self.criteria = tuple(criterion.id for criterion in experiment.rule.criteria)
         self._script = script
         self._calls = calls
 
@@ -117,10 +115,16 @@ class ScriptedRun:
         """An accuracy below both arms'."""
         return BaseSummary(0.7301, 1319)
 
-    def outcome(self, criterion: str) -> Outcome:
+    def decision(self) -> Decision:
+        """What the rule makes of the script's verdicts."""
+        self.called("decision")
+        alone = {id: self._outcome(id) for id in self.criteria}
+        return decision(self.experiment.rule, alone)
+
+    def _outcome(self, criterion: str) -> Outcome:
         """The script's verdict; an INVALID one has no figures."""
-        self.called("outcome", criterion)
-        verdict = Verdict(self._script.verdict)
+        said = self._script.verdict
+        verdict = Verdict(said if isinstance(said, str) else said[criterion])
         estimate, lower, upper = (None,) * 3 if verdict is Verdict.INVALID else FIGURES[verdict]
         return Outcome(
             id=criterion,
@@ -138,8 +142,8 @@ class ScriptedRun:
             sides=2,
             method="paired_hoeffding",
             unit="fixed_checkpoint_items",
-            p_validated=None,
-            p_refuted=None,
+            p_validated=0.001 if verdict is Verdict.VALIDATED else None,
+            p_refuted=0.001 if verdict is Verdict.REFUTED else None,
             counts=None,
             problems=("item 7 was not scored",) if verdict is Verdict.INVALID else (),
             notes=(),

@@ -1,20 +1,28 @@
-"""From items to the one verdict, for experiments with several criteria."""
+"""From items and a decision to the one verdict, for experiments with several criteria."""
 
+import itertools
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from harness.audit.finding import Finding
+from harness.decisions import Decision, Verdict
 from harness.plugin.facts import Facts
 from harness.plugin.ledger import ExperimentLedger, ItemRecord
 from harness.plugin.summary import table
 from harness.plugin.verdict import verdict_of
 
-FAILED = {"outcome": "failed", "message": "first\nsecond", "notes": [], "metrics": {}}
+FAILED = {name: Finding(name, ("first", "second")) for name in ("audit", "pins")}
+SAID = ("VALIDATED", "REFUTED", "INCONCLUSIVE")
+WORDS = (*SAID, "INVALID", "BLOCKED", "NOT RUN")
+MISSING = "not decided: no selected item asks for criterion "
 
 
-def ledger_of(*words):
-    """A ledger with one criterion a word; NOT RUN is one that no item asked for."""
+def ledger_of(words, verdict=None):
+    """A ledger with one criterion a word; NOT RUN is one that no item asked for.
+
+    `verdict` is the decision's, which some item has brought if any criterion was decided.
+    """
     ledger = ExperimentLedger(Path("cards/x.json"), "embedded")
     names = [f"c{index}" for index in range(len(words))]
     ledger.declared = {"preflight": ["pins", "audit"], "gate": [], "arm": [], "decision": names}
@@ -23,59 +31,44 @@ def ledger_of(*words):
             item = f"test_x.py::test_decision[{name}]"
             ledger.plan([item])
             ledger.record(ItemRecord(item, "decision", name, word, f"{word}: {name}"))
+    if verdict is not None:
+        ledger.facts.decision = Decision(Verdict(verdict), "so says the rule", {})
     return ledger
 
 
 class TestVerdictOf:
-    @pytest.mark.parametrize(
-        ("words", "verdict", "sentence"),
-        [
-            (["VALIDATED", "VALIDATED"], "VALIDATED", "c0; c1"),
-            (["VALIDATED", "INCONCLUSIVE"], "INCONCLUSIVE", "c1"),
-            (["REFUTED", "INCONCLUSIVE"], "REFUTED", "c0"),
-            (["REFUTED", "INVALID"], "INVALID", "test_decision[c1]: INVALID: c1"),
-            (["REFUTED", "BLOCKED"], "INVALID", "BLOCKED: c1"),
-            (["REFUTED", "NOT RUN"], "REFUTED", "c0"),
-            (["VALIDATED", "NOT RUN"], None, "not decided: no selected item asks for criterion c1"),
-            (
-                ["INCONCLUSIVE", "NOT RUN"],
-                None,
-                "not decided: no selected item asks for criterion c1",
-            ),
-        ],
-    )
-    def test_the_worst_criterion_decides(self, words, verdict, sentence):
-        """INVALID over REFUTED over undecided over INCONCLUSIVE over VALIDATED."""
-        found = verdict_of(ledger_of(*words))
+    @pytest.mark.parametrize("verdict", Verdict)
+    @pytest.mark.parametrize("words", list(itertools.product(WORDS, repeat=2)))
+    def test_the_decision_stands_if_its_items_do(self, words, verdict):
+        """INVALID where an item broke; the decision where enough was asked; else no verdict.
 
-        assert (verdict, sentence) == (found.word, found.sentence)
+        REFUTED needs one item that says so, and every other verdict an item of each criterion.
+        """
+        known = verdict if set(words) & set(SAID) else None
+        found = verdict_of(ledger_of(words, known))
 
-    @pytest.mark.parametrize(
-        ("words", "verdict"),
-        [
-            (["VALIDATED", "INCONCLUSIVE"], "VALIDATED"),
-            (["INCONCLUSIVE", "INCONCLUSIVE"], "INCONCLUSIVE"),
-            (["REFUTED", "REFUTED"], "REFUTED"),
-            (["VALIDATED", "NOT RUN"], None),
-        ],
-    )
-    def test_where_any_may_pass_one_is_enough(self, words, verdict):
-        """What Holm has left validated stands over the undecided ones, once all were asked."""
-        ledger = ledger_of(*words)
-        ledger.experiment = SimpleNamespace(rule=SimpleNamespace(combine="any_may_pass"))
-
-        assert verdict_of(ledger).word == verdict
+        missing = [f"c{index}" for index, word in enumerate(words) if word == "NOT RUN"]
+        if "INVALID" in words:
+            broken = words.index("INVALID")
+            expected = ("INVALID", f"test_decision[c{broken}]: INVALID: c{broken}")
+        elif "BLOCKED" in words:
+            expected = ("INVALID", f"BLOCKED: c{words.index('BLOCKED')}")
+        elif missing and not (known is Verdict.REFUTED and "REFUTED" in words):
+            expected = (None, MISSING + ", ".join(missing))
+        else:
+            expected = (str(verdict), "so says the rule")
+        assert (found.word, found.sentence) == expected
 
     def test_the_first_failed_preflight_of_the_card_gives_the_sentence(self):
         """Whichever worker reported first, the sentence is the same."""
-        ledger = ledger_of("VALIDATED")
-        ledger.facts = Facts(preflights={"audit": FAILED, "pins": FAILED})
+        ledger = ledger_of(["VALIDATED"], "VALIDATED")
+        ledger.facts = Facts(preflights=FAILED)
 
         assert verdict_of(ledger).line == "INVALID: preflight pins: first; second"
 
     def test_a_session_that_ends_early_reaches_no_verdict(self):
         """An interrupted session has refuted nothing, and broken nothing."""
-        ledger = ledger_of("NOT RUN")
+        ledger = ledger_of(["NOT RUN"])
         ledger.plan(["test_x.py::test_decision[c0]"])
 
         assert verdict_of(ledger).line == (
@@ -84,7 +77,7 @@ class TestVerdictOf:
 
     def test_a_teardown_that_fails_after_a_pass_counts(self):
         """The worst that an item came to is kept."""
-        ledger = ledger_of("VALIDATED")
+        ledger = ledger_of(["VALIDATED"], "VALIDATED")
         item = "test_x.py::test_decision[c0]"
         ledger.record(ItemRecord(item, "decision", "c0", "INVALID", "ServiceDied: gone"))
 

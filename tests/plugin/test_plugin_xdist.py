@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 STORED = "runs/gs1_vs_grpo_gsm8k_2b.embedded.verdict.json"
-NUMPY = "{'seconds': np.float64(0.5), 'steps': np.int64(3), 'path': Path('x'), 'ok': np.True_}"
+NUMPY = "{'seconds': np.float64(0.5), 'steps': np.int64(3)}"
 
 
 def verdict_of(pytester):
@@ -54,8 +54,8 @@ class TestWorkers:
         verdict, properties = seen[0]
         assert verdict["verdict"] == "REFUTED"
         shared = {"experiment": "gs1_vs_grpo_gsm8k_2b", "scale": "embedded"}
-        figures = {"metric.seconds": "0.5", "metric.steps": "3", "metric.path": "x"}
-        preflight = {"stage": "preflight", "arm": "", "verdict": "PASSED", "metric.ok": "True"}
+        figures = {"metric.seconds": "0.5", "metric.steps": "3.0"}
+        preflight = {"stage": "preflight", "arm": "", "verdict": "PASSED"}
         assert properties["test_preflight[pins]"] == (shared | preflight | figures, [])
         arm, _ = properties["test_arm[gs1_seed0]"]
         assert (arm["stage"], arm["arm"], arm["metric.rollouts"]) == ("arm", "gs1_seed0", "2560")

@@ -50,7 +50,7 @@ def _report(step):
 
 def decided(run):
     """The outcome of every criterion."""
-    return {name: run.outcome(name).verdict for name in run.criteria}
+    return {name: outcome.verdict for name, outcome in run.decision().outcomes.items()}
 
 
 def lost(t0, t1, b0, b1):

@@ -60,11 +60,11 @@ def test_a_decision_on_something_else_is_refused(fakes, monkeypatch, name):
     taken_to_the_end(run)
     accuracies = {run.arm(arm.name).accuracy for arm in run.experiment.arms}
     assert len(accuracies) == 2, "arms that are equal can't be told apart"
-    assert run.outcome(run.criteria[0]).estimate is not None
+    assert run.decision().outcomes[run.criteria[0]].estimate is not None
     PLANTED[name].edit(monkeypatch)
 
     with pytest.raises(RunError) as refused:
-        run.outcome(run.criteria[0])
+        run.decision()
 
     assert PLANTED[name].words in str(refused.value)
 

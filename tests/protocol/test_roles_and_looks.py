@@ -82,9 +82,7 @@ def test_ablation_is_reported_beside_the_verdict_and_decides_nothing(fakes, othe
     without = finished(fakes.run("without", experiment=other()))
 
     assert run.arm("uniform").steps == STEPS
-    assert [run.outcome(id) for id in run.criteria] == [
-        without.outcome(id) for id in without.criteria
-    ]
+    assert run.decision() == without.decision()
     lines = [line for line in run.diagnostics() if line.startswith("ablation")]
     assert len(lines) == 2
     assert all("not used for the verdict" in line and "- ablation" in line for line in lines)
@@ -99,13 +97,13 @@ def test_a_criterion_may_weigh_the_base_model(fakes, other):
     run = finished(fakes.run(experiment=other(criteria=[criterion])))
 
     gap = run.arm(GS1).accuracy - run.base().accuracy
-    assert run.outcome("above").estimate == pytest.approx(gap)
+    assert run.decision().outcomes["above"].estimate == pytest.approx(gap)
 
 
 def test_several_seeds_are_averaged_item_by_item(fakes, other):
     """Items stay the unit, the sentence says whose they are, the spread stands beside."""
     run = finished(fakes.run(experiment=other(both(7), seeds=[0, 7])))
-    outcome = run.outcome(run.criteria[0])
+    outcome = run.decision().outcomes[run.criteria[0]]
 
     mean = {
         name: (run.arm(name).accuracy + run.arm(f"{name}_again7").accuracy) / 2
@@ -123,7 +121,7 @@ def test_with_seeds_as_the_unit_the_verdict_speaks_of_the_method(fakes, other):
     """Three seeds are three observations, one accuracy an arm each."""
     rule = {"unit": "seeds", "method": "seed_t", "seeds": [0, 7, 8]}
     run = finished(fakes.run(experiment=other(both(7, 8), **rule)))
-    outcome = run.outcome(run.criteria[0])
+    outcome = run.decision().outcomes[run.criteria[0]]
 
     assert outcome.n == 3
     assert "the method over 3 seeds" in outcome.sentence
@@ -140,7 +138,7 @@ def test_second_seed_is_trained_only_if_the_first_gap_calls_for_it(fakes, other,
     assert len(fakes.scripted.named("optim_step")) == 2 * STEPS * looks
     later = run.arm(f"{GS1}_again7")
     assert later.steps == later.planned_steps == (STEPS if looks == 2 else 0)
-    outcome = run.outcome(run.criteria[0])
+    outcome = run.decision().outcomes[run.criteria[0]]
     assert ("look 2: " in outcome.sentence) is (looks == 2)
     assert not outcome.invalid
 
@@ -247,7 +245,8 @@ def test_registered_clusters_reach_the_decision(fakes, other, words, monkeypatch
     pinned = ClusterFile(path="clusters.json", sha256="0" * 64)
 
     run = finished(fakes.run(experiment=other(method="clustered_t", clusters=pinned)))
-    outcome = run.outcome(run.criteria[0])
+    outcome = run.decision().outcomes[run.criteria[0]]
     assert outcome.n == 5
     assert outcome.n_registered == 20
-    assert finished(fakes.run(experiment=other(method="clustered_t"))).outcome(outcome.id).invalid
+    clustered = finished(fakes.run(experiment=other(method="clustered_t")))
+    assert clustered.decision().outcomes[outcome.id].invalid

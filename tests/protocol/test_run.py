@@ -56,7 +56,7 @@ def test_from_pilot_to_outcome(fakes):
     run.pilot()
     values = {metric: run.gate(metric).value for metric in run.gates}
     run.train()
-    outcome = run.outcome(run.criteria[0])
+    outcome = run.decision().outcomes[run.criteria[0]]
 
     assert values["gs1_executed_group_size"] == 1
     assert values["rollouts_per_step_both_arms"] == 8
@@ -119,7 +119,7 @@ def test_an_item_without_a_row_makes_the_outcome_invalid(fakes, monkeypatch):
     run.pilot()
     run.train()
 
-    outcome = run.outcome(run.criteria[0])
+    outcome = run.decision().outcomes[run.criteria[0]]
 
     assert outcome.verdict is Verdict.INVALID
     assert any("test/00019" in problem for problem in outcome.problems)
@@ -130,12 +130,12 @@ def test_the_order_of_rows_does_not_matter(fakes):
     run = fakes.run()
     run.pilot()
     run.train()
-    before = run.outcome(run.criteria[0])
+    before = run.decision().outcomes[run.criteria[0]]
     keeper = run._arms
     entry = keeper.evaluation_entry(keeper.experiment.arm(GS1))
     entry.publish("rows", entry.read("rows")[::-1])
 
-    assert run.outcome(run.criteria[0]) == before
+    assert run.decision().outcomes[run.criteria[0]] == before
 
 
 def test_an_arm_with_a_missing_step_is_an_error(fakes):
