@@ -35,21 +35,21 @@ def card_path(name: str) -> Path:
     return CARDS / f"{name}.json"
 
 
-def kept_entries(experiment: Experiment, folder: Path) -> dict[str, Entry]:
-    """The entries of every arm, of its evaluation and of the base model's, by name."""
+def kept_entries(experiment: Experiment, store: RunStore) -> list[Entry]:
+    """The entries of every arm, then of every arm's evaluation, then of the base model's."""
     keeper = ArmKeeper(
         experiment,
-        RunStore(folder),
+        store,
         Served(experiment),  # type: ignore[arg-type]  # a double
         task=lambda: None,  # type: ignore[arg-type, return-value]  # nothing is read
-        runs_dir=folder,
+        runs_dir=FOLDER,
         run_id="keys",
         retrain=False,
         loss_backend=lambda arm: arm.loss_backends[0],
     )
     arms = [keeper.entry(arm) for arm in experiment.arms]
     evaluations = [keeper.evaluation_entry(arm) for arm in (*experiment.arms, None)]
-    return {entry.name: entry for entry in (*arms, *evaluations)}
+    return [*arms, *evaluations]
 
 
 def document(name: str) -> str:
@@ -58,10 +58,10 @@ def document(name: str) -> str:
     An evaluation's policy is named where its parts are those of an arm in this file.
     """
     with tempfile.TemporaryDirectory() as folder:
-        entries = kept_entries(load_experiment(card_path(name), "embedded"), Path(folder))
-    named = {json.dumps(entry.parts, sort_keys=True): entry.name for entry in entries.values()}
+        entries = kept_entries(load_experiment(card_path(name), "embedded"), RunStore(Path(folder)))
+    named = {json.dumps(entry.parts, sort_keys=True): entry.name for entry in entries}
     written = {}
-    for entry in entries.values():
+    for entry in entries:
         parts = dict(entry.parts)
         if "policy" in parts:
             parts["policy"] = (
