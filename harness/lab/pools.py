@@ -136,11 +136,10 @@ def stored_records(experiment: Experiment, arm: Arm, runs_dir: Path) -> list[Ste
     Raises:
         NothingStored: the store holds no complete run of that arm.
     """
-    from harness.protocol.arms import TRAINING_VERSION
     from harness.store import RunStore
     from harness.training.identity import arm_parts, service_identity
 
-    parts = arm_parts(experiment, arm, service_identity(experiment, None), TRAINING_VERSION)
+    parts = arm_parts(experiment, arm, service_identity(experiment, None))
     entry = RunStore(runs_dir).entry(f"arm/{arm.name}", parts)
     steps: list[StepRecord | None] = [entry.read_step(step) for step in range(arm.steps)]
     records = [step for step in steps if step is not None]

@@ -34,14 +34,8 @@ if TYPE_CHECKING:
 
     from harness.training.context import ArmContext, ArmState
 
-TRAINING_VERSION = 1
-"""Part of every arm's content key: raised when the same settings would train differently."""
-
 ITEMS_A_TICK = 64
 """Evaluated items between two looks at the clock and the cap."""
-
-EVALUATION_VERSION = 1
-"""Part of every evaluation's content key: raised when the same response would grade differently."""
 
 
 @dataclass(frozen=True)
@@ -199,11 +193,11 @@ class ArmKeeper:
         else:
             policy = self._arm_parts(arm)
         name = "base" if arm is None else arm.name
-        parts = evaluation_parts(self.experiment, policy, EVALUATION_VERSION)
+        parts = evaluation_parts(self.experiment, policy)
         return self.store.entry(f"evaluation/{name}", parts)
 
     def _arm_parts(self, arm: Arm) -> dict[str, object]:
-        return arm_parts(self.experiment, arm, self.service.identity(), TRAINING_VERSION)
+        return arm_parts(self.experiment, arm, self.service.identity())
 
     def _advance(self, arm: Arm, steps: int) -> None:
         """Train an arm up to `steps` updates. The entry's lock is held.

@@ -15,7 +15,6 @@ from harness.cards import Arm, Experiment
 from harness.cards.registration import Tuning
 from harness.errors import BudgetExceeded, RunError
 from harness.methods.tuning import best_rate, edge_rates
-from harness.protocol.arms import EVALUATION_VERSION, TRAINING_VERSION
 from harness.protocol.budget import Clock, read_clock, wall_seconds
 from harness.protocol.progress import LiveLine
 from harness.protocol.scores import item_scores
@@ -23,7 +22,7 @@ from harness.protocol.services import Service
 from harness.records import Row, StepRecord
 from harness.store import Entry, RunStore, produce_all
 from harness.tasks.task import Item, Task
-from harness.training.identity import arm_parts, evaluation_parts
+from harness.training.identity import trial_parts
 from harness.training.streams import data_order
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ class Tuner:
             rates += further
             curves = self._curves(rates)
         best = {role: best_rate(curve) for role, curve in curves.items()}
-        entries = [self._entry(arm, rate) for arm in self._arms for rate in rates]
+        entries = [self.entry(arm, rate) for arm in self._arms for rate in rates]
         return Choice(
             rates=best,
             curves=curves,
@@ -148,27 +147,25 @@ class Tuner:
         return data_order(seed, len(self.task.train))
 
     def _curves(self, rates: Sequence[float]) -> dict[str, dict[float, float]]:
-        trials = {self._entry(arm, rate).key: (arm, rate) for arm in self._arms for rate in rates}
+        trials = {self.entry(arm, rate).key: (arm, rate) for arm in self._arms for rate in rates}
         produce_all(
-            [self._entry(arm, rate) for arm, rate in trials.values()],
+            [self.entry(arm, rate) for arm, rate in trials.values()],
             lambda entry: self._try(entry, *trials[entry.key]),
             run=self.run_id,
             retrain=self.retrain,
         )
         return {
-            arm.role: {rate: self._entry(arm, rate).summary()["accuracy"] for rate in rates}
+            arm.role: {rate: self.entry(arm, rate).summary()["accuracy"] for rate in rates}
             for arm in self._arms
         }
 
     def _trial(self, arm: Arm, rate: float) -> Arm:
         return replace(arm, learning_rate=rate, steps=self._spec.steps)
 
-    def _entry(self, arm: Arm, rate: float) -> Entry:
+    def entry(self, arm: Arm, rate: float) -> Entry:
         """Keyed as an arm and its evaluation are, on the held-out slice instead of the test."""
         trial, identity = self._trial(arm, rate), self.service.identity()
-        policy = arm_parts(self.experiment, trial, identity, TRAINING_VERSION)
-        parts = evaluation_parts(self.experiment, policy, EVALUATION_VERSION)
-        parts |= {"items": self._spec.heldout, "test_sha256": "held out of the train split"}
+        parts = trial_parts(self.experiment, trial, self._spec.heldout, identity)
         return self.store.entry(f"tuning/{arm.name}", parts)
 
     def _try(self, entry: Entry, arm: Arm, rate: float) -> None:

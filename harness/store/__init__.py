@@ -5,8 +5,8 @@ instant, because a record appears whole or not at all and an entry's commit poin
 """
 
 from harness.store.entry import Attempt, Entry
-from harness.store.keys import content_key
+from harness.store.keys import content_key, merge_parts
 from harness.store.run_store import FORMAT, RunStore
 from harness.store.sharing import produce_all
 
-__all__ = ["FORMAT", "Attempt", "Entry", "RunStore", "content_key", "produce_all"]
+__all__ = ["FORMAT", "Attempt", "Entry", "RunStore", "content_key", "merge_parts", "produce_all"]

@@ -31,6 +31,19 @@ def content_key(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def merge_parts(*parts: Mapping[str, object]) -> dict[str, object]:
+    """Return all `parts` in one mapping; none replaces another's.
+
+    Raises StoreError if two hold the same name: of one of them the key would know nothing.
+    """
+    names = [name for each in parts for name in each]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise StoreError(
+            f"key parts hold {', '.join(twice)} more than once: give each its own name"
+        )
+    return {name: value for each in parts for name, value in each.items()}
+
+
 def plain_parts(parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return `parts` as they are hashed and written: plain JSON, no secrets."""
     plain: dict[str, Any] = to_json(dict(parts), "key parts")

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harness.cards import Arm, Experiment
+from harness.store import merge_parts
 from harness.training.service import ServiceAddress
 
 RUNTIME_FIELDS = frozenset({"checkpoint_every", "pilot_steps"})
@@ -22,11 +23,21 @@ LATER_FIELDS: Mapping[str, object] = {
     "estimator_config": {},
     "loss_backends": ("service",),
     "samples": 1,
+    "task": "gsm8k",
 }
 """Fields that came when results were already stored: at these values they leave a key as it was."""
 
+TRAINING_VERSION = 1
+"""Raised when the same settings would train differently."""
+
+EVALUATION_VERSION = 1
+"""Raised when the same response would grade differently."""
+
 SEARCH_VERSION = 2
 """Raised when the same settings of a search would train, grade or record differently."""
+
+TUNING_VERSION = 1
+"""Raised when the same trial would train or be scored differently."""
 
 
 def service_identity(experiment: Experiment, remote: ServiceAddress | None) -> dict[str, object]:
@@ -37,62 +48,47 @@ def service_identity(experiment: Experiment, remote: ServiceAddress | None) -> d
     return {"kind": "embedded", "base_weights_sha256": weights}
 
 
-def arm_parts(
-    experiment: Experiment, arm: Arm, service: dict[str, object], version: int
-) -> dict[str, object]:
+def arm_parts(experiment: Experiment, arm: Arm, service: dict[str, object]) -> dict[str, object]:
     """The key of one arm's training."""
     # a setting added later has the default that earlier results were made with, and no key
     training = experiment.registration.training.model_dump(mode="json", exclude_defaults=True)
-    probe = experiment.registration.gradient_probe
     described = {
         **asdict(arm),
         "kernel": arm.kernel.model_dump(mode="json", exclude_defaults=True) if arm.kernel else None,
     }
-    return {
-        "version": version,
-        "arm": _keyed({k: v for k, v in described.items() if k not in RUNTIME_ARM_FIELDS}),
-        "training": {k: v for k, v in training.items() if k not in RUNTIME_FIELDS},
-        "base_model": experiment.card.base_model,
-        "lora_rank": experiment.card.lora_rank,
-        "train_sha256": experiment.registration.data.train_sha256,
-        # of a longer file only the first items are taken: the order and the kernel depend on them
-        "train_items": experiment.card.dataset.n_examples,
-        "packages": dict(experiment.registration.pins.packages),
-        "service": service,
-        **search_parts(experiment),
-        # it changes no weight, but what is recorded
-        **({} if probe is None else {"gradient_probe": probe.model_dump(mode="json")}),
-    }
+    return merge_parts(
+        {
+            "version": TRAINING_VERSION,
+            "arm": _keyed({k: v for k, v in described.items() if k not in RUNTIME_ARM_FIELDS}),
+            "training": {k: v for k, v in training.items() if k not in RUNTIME_FIELDS},
+            "base_model": experiment.card.base_model,
+            "lora_rank": experiment.card.lora_rank,
+            "train_sha256": experiment.registration.data.train_sha256,
+            # of a longer file only the first items are taken: order and kernel depend on them
+            "train_items": experiment.card.dataset.n_examples,
+            "packages": dict(experiment.registration.pins.packages),
+            "service": service,
+        },
+        _task_parts(experiment),
+        _probe_parts(experiment),
+    )
 
 
-def evaluation_parts(
-    experiment: Experiment, policy: dict[str, object], version: int
-) -> dict[str, object]:
+def evaluation_parts(experiment: Experiment, policy: dict[str, object]) -> dict[str, object]:
     """The key of one evaluation; `policy` is an arm's key parts, or what identifies the base."""
-    registration = experiment.registration
-    return {
-        "version": version,
-        "policy": policy,
-        "evaluation": _keyed(registration.evaluation.model_dump(mode="json")),
-        "renderer": registration.training.renderer,
-        "few_shot": registration.training.few_shot,
-        "items": experiment.card.eval.n_examples,
-        "test_sha256": registration.data.test_sha256,
-        **search_parts(experiment),
-    }
+    items, test = experiment.card.eval.n_examples, experiment.registration.data.test_sha256
+    return _scored_parts(experiment, policy, items, test)
 
 
-def search_parts(experiment: Experiment) -> dict[str, object]:
-    """What episodes of a search depend on beside the questions; nothing of another task."""
-    search = experiment.registration.search
-    if search is None:
-        return {}
-    return {
-        "version": SEARCH_VERSION,
-        "search": search.model_dump(mode="json"),
-        "corpus_sha256": experiment.registration.data.corpus_sha256,
-        "trajectory_tokens": experiment.card.max_seq_len,
-    }
+def trial_parts(
+    experiment: Experiment, trial: Arm, heldout: int, service: dict[str, object]
+) -> dict[str, object]:
+    """The key of a tuning trial: of an arm, scored on a slice of the train split."""
+    policy = arm_parts(experiment, trial, service)
+    return merge_parts(
+        {"tuning_version": TUNING_VERSION},
+        _scored_parts(experiment, policy, heldout, "held out of the train split"),
+    )
 
 
 def base_parts(experiment: Experiment, service: dict[str, object]) -> dict[str, object]:
@@ -124,6 +120,46 @@ def source_sha256(package: Path) -> str:
         digest.update(path.relative_to(package).as_posix().encode() + b"\0")
         digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def _scored_parts(
+    experiment: Experiment, policy: dict[str, object], items: int, items_sha256: str | None
+) -> dict[str, object]:
+    training, evaluation = experiment.registration.training, experiment.registration.evaluation
+    return merge_parts(
+        {
+            "version": EVALUATION_VERSION,
+            "policy": policy,
+            "evaluation": _keyed(evaluation.model_dump(mode="json")),
+            "renderer": training.renderer,
+            "few_shot": training.few_shot,
+            "items": items,
+            "test_sha256": items_sha256,
+        },
+        _task_parts(experiment),
+    )
+
+
+def _task_parts(experiment: Experiment) -> dict[str, object]:
+    """The task, and what episodes of a search depend on beside the questions."""
+    task, search = _keyed({"task": experiment.registration.task}), experiment.registration.search
+    if search is None:
+        return task
+    return merge_parts(
+        task,
+        {
+            "search_version": SEARCH_VERSION,
+            "search": search.model_dump(mode="json"),
+            "corpus_sha256": experiment.registration.data.corpus_sha256,
+            "trajectory_tokens": experiment.card.max_seq_len,
+        },
+    )
+
+
+def _probe_parts(experiment: Experiment) -> dict[str, object]:
+    """A gradient probe changes no weight, but what is recorded."""
+    probe = experiment.registration.gradient_probe
+    return {} if probe is None else {"gradient_probe": probe.model_dump(mode="json")}
 
 
 def _keyed(fields: Mapping[str, object]) -> dict[str, object]:

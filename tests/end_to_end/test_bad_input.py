@@ -15,7 +15,6 @@ from sessions import assert_one_line, run
 
 from harness.cards import load_experiment
 from harness.embedded import write_splits
-from harness.protocol.arms import TRAINING_VERSION
 from harness.store import RunStore
 from harness.training.identity import arm_parts, service_identity
 
@@ -204,9 +203,7 @@ class TestRun:
         """At the registered cap the run stops after a step, with a checkpoint of that step."""
         experiment = load_experiment(CARDS / f"{CARD}.json", str(preflighted.scale))
         cap = experiment.card.budget.max_wall_minutes * 60
-        parts = arm_parts(
-            experiment, experiment.arm(GS1), service_identity(experiment, None), TRAINING_VERSION
-        )
+        parts = arm_parts(experiment, experiment.arm(GS1), service_identity(experiment, None))
         now = time.time()
         earlier = [[now - 2 * cap, now - cap - 0.001]]  # less than any step takes is left
         RunStore(tmp_path / "runs").entry(f"arm/{GS1}", parts).publish("clock", earlier)

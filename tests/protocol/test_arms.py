@@ -8,7 +8,7 @@ from harness.errors import BudgetExceeded, RunError, StoreError
 from harness.protocol import arms
 from harness.protocol.budget import read_clock
 from harness.protocol.progress import read_progress
-from harness.training import checkpoints
+from harness.training import checkpoints, identity
 
 
 def trained_steps(scripted):
@@ -95,7 +95,7 @@ def test_a_run_that_failed_in_an_arm_is_resumed(fakes, monkeypatch):
         arm.name: (records(whole, arm.name), whole.rows(arm)) for arm in whole.experiment.arms
     }
     fakes.scripted.calls.clear()
-    monkeypatch.setattr(arms, "TRAINING_VERSION", 2)
+    monkeypatch.setattr(identity, "TRAINING_VERSION", 2)
     broken = fakes.keeper("broken")
     broken.pilot()
     scored = fakes.scripted.scored

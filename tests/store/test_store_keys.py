@@ -5,7 +5,26 @@ import numpy as np
 import pytest
 
 from harness.errors import StoreError
-from harness.store.keys import check_name, content_key, differences, flatten, plain_parts
+from harness.store.keys import (
+    check_name,
+    content_key,
+    differences,
+    flatten,
+    merge_parts,
+    plain_parts,
+)
+
+
+class TestMergedParts:
+    def test_are_all_there(self) -> None:
+        """Parts of different names are one mapping."""
+        assert merge_parts({"a": 1}, {}, {"b": 2, "c": 3}) == {"a": 1, "b": 2, "c": 3}
+
+    @pytest.mark.parametrize("value", [1, 2])
+    def test_never_replace_each_other(self, value: int) -> None:
+        """A name that two hold is refused, even with the same value."""
+        with pytest.raises(StoreError, match="key parts hold a more than once"):
+            merge_parts({"a": 1}, {"b": 2}, {"a": value})
 
 
 class TestContentKey:

@@ -64,7 +64,7 @@ EVALUATION = {"max_tokens": 17, "temperature": 0.5, "answer": "boxed", "samples"
 
 RUNTIME = {"pilot_steps", "checkpoint_every", "role", "look"}
 # they came when results were already stored, and are in no key at their defaults
-LATER = {"estimator_config", "loss_backends", "samples"}
+LATER = {"estimator_config", "loss_backends", "samples", "task"}
 
 NOT_CLASSED = (
     "{model}.{names} is not classed. Either it changes what is computed: give it another value in "
@@ -91,21 +91,21 @@ def test_every_field_is_classed(model, fields, table):
     assert not unknown, NOT_CLASSED.format(model=model, names=", ".join(unknown))
 
 
-def arm_key(experiment, service=SERVICE, version=1, **changes):
+def arm_key(experiment, service=SERVICE, **changes):
     """The key of the GS1 arm with some of its fields changed."""
     arm = dataclasses.replace(experiment.arm(GS1), **changes)
-    return content_key(arm_parts(experiment, arm, service, version))
+    return content_key(arm_parts(experiment, arm, service))
 
 
-def evaluation_key(experiment, service=SERVICE, version=1):
+def evaluation_key(experiment, service=SERVICE):
     """The key of the GS1 arm's evaluation."""
-    policy = arm_parts(experiment, experiment.arm(GS1), service, 1)
-    return content_key(evaluation_parts(experiment, policy, version))
+    policy = arm_parts(experiment, experiment.arm(GS1), service)
+    return content_key(evaluation_parts(experiment, policy))
 
 
 def base_key(experiment, service=SERVICE):
     """The key of the base model's evaluation."""
-    return content_key(evaluation_parts(experiment, base_parts(experiment, service), 1))
+    return content_key(evaluation_parts(experiment, base_parts(experiment, service)))
 
 
 def with_training(experiment, **changes):
@@ -146,7 +146,7 @@ def test_arm_fields_decide_its_key_unless_runtime(small, field):
 
 def test_fields_that_came_later_leave_stored_keys_alone(small):
     """At their defaults they are in no key, so what was stored before them is still found."""
-    for parts in (arm_parts(small, small.arm(GS1), SERVICE, 1)["arm"], evaluation_fields(small)):
+    for parts in (arm_parts(small, small.arm(GS1), SERVICE)["arm"], evaluation_fields(small)):
         assert not parts.keys() & LATER
     sampled = small.registration.evaluation.model_copy(update={"samples": 8})
     assert evaluation_fields(with_registration(small, evaluation=sampled))["samples"] == 8
@@ -154,7 +154,7 @@ def test_fields_that_came_later_leave_stored_keys_alone(small):
 
 def evaluation_fields(experiment):
     """The evaluation's part of an evaluation's key."""
-    return evaluation_parts(experiment, {}, 1)["evaluation"]
+    return evaluation_parts(experiment, {})["evaluation"]
 
 
 def test_a_gradient_probe_decides_an_arms_key(small):
@@ -281,12 +281,6 @@ def test_the_margin_does_not_retrain(small):
     assert evaluation_key(changed) == evaluation_key(small)
 
 
-@pytest.mark.parametrize("key", [arm_key, evaluation_key])
-def test_a_raised_version_makes_anew(small, key):
-    """The harness's own change of what is computed is part of the key."""
-    assert key(small, version=2) != key(small, version=1)
-
-
 def test_the_service_is_part_of_every_key(small):
     """The embedded engine by its weights, a remote service by its address, never by its key."""
     remote = ServiceAddress("https://a.example", "remote", "tml-secret")
@@ -362,9 +356,9 @@ def _searches():
 
 def search_keys(experiment):
     """The keys of an arm, of its evaluation and of the base model's."""
-    arm = arm_parts(experiment, experiment.arms[0], SERVICE, 1)
-    base = evaluation_parts(experiment, base_parts(experiment, SERVICE), 1)
-    return [content_key(each) for each in (arm, evaluation_parts(experiment, arm, 1), base)]
+    arm = arm_parts(experiment, experiment.arms[0], SERVICE)
+    base = evaluation_parts(experiment, base_parts(experiment, SERVICE))
+    return [content_key(each) for each in (arm, evaluation_parts(experiment, arm), base)]
 
 
 @pytest.mark.parametrize("field", SearchSpec.model_fields)
@@ -384,5 +378,6 @@ def test_the_corpus_and_the_length_of_an_episode_decide_too(searches):
 
 def test_word_problems_know_nothing_of_searches(small):
     """Their keys are what they were."""
-    parts = arm_parts(small, small.arm(GS1), SERVICE, 1) | evaluation_parts(small, {}, 1)
-    assert not parts.keys() & {"search", "corpus_sha256", "trajectory_tokens"}
+    parts = arm_parts(small, small.arm(GS1), SERVICE) | evaluation_parts(small, {})
+    searches = {"task", "search_version", "search", "corpus_sha256", "trajectory_tokens"}
+    assert not parts.keys() & searches
