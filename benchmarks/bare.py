@@ -52,9 +52,7 @@ def _decode(config: DecoderConfig, weights: Weights, prompts_B_T: Tensor, new: i
         lp = logits.log_softmax(-1)
         tokens = torch.multinomial(lp.exp(), 1)
         lp.gather(-1, tokens)
-        logits = decode_step(
-            config, weights, rope, cache, tokens[:, 0], torch.full((rows,), at), at + 1
-        )
+        logits = decode_step(config, weights, rope, cache, tokens[:, 0], torch.full((rows,), at))
 
 
 class LoraStep:

@@ -7,23 +7,31 @@ from torch import Tensor
 
 from harness.engine.architecture import DecoderConfig
 
+BLOCK = 64
+"""Positions that attention takes together: sums over a row are made and added block by block."""
+
 Kept = list[tuple[Tensor, Tensor]]
 
 
 class Cache:
     """What decoding keeps of up to `rows` rows: two tensors per layer.
 
-    Attention: keys `[rows * G, K, capacity]` and values `[rows * G, capacity, K]`, each as the
-    product of one query with a whole row reads it fastest. Delta layers: the last inputs of the
-    convolution `[rows, W - 1, C]` and the state `[rows, N, K, V]`.
+    Attention: keys `[blocks, rows * G, K, BLOCK]` and values `[blocks, rows * G, BLOCK, K]`: a
+    block lies in memory as it does in a cache of any other size. Delta layers: the last inputs of
+    the convolution `[rows, W - 1, C]` and the state `[rows, N, K, V]`.
     """
 
     def __init__(self, config: DecoderConfig, rows: int, capacity: int) -> None:
-        self.config, self.rows, self.capacity = config, rows, capacity
+        self.config, self.rows, self.blocks = config, rows, -(-capacity // BLOCK)
         self.entries = [
             self._delta_entry() if config.is_delta(layer) else self._attention_entry()
             for layer in range(config.layers)
         ]
+
+    @property
+    def capacity(self) -> int:
+        """Positions of a row."""
+        return self.blocks * BLOCK
 
     def write_row(self, row: int, kept: Kept, source: int, length: int) -> None:
         """Take over the first `length` positions of row `source` of a full pass."""
@@ -33,19 +41,23 @@ class Cache:
             if self.config.is_delta(layer):
                 first[row], second[row] = a[source], b[source]
             else:
-                first[at, :, :length] = a[source, :, :length].transpose(1, 2)
-                second[at, :length] = b[source, :, :length]
+                for block, start in enumerate(range(0, length, BLOCK)):
+                    some = slice(start, min(start + BLOCK, length))
+                    count = some.stop - start
+                    first[block, at, :, :count] = a[source, :, some].transpose(1, 2)
+                    second[block, at, :count] = b[source, :, some]
 
     def move_row(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` positions of one row over another."""
         g = self.config.kv_heads
         to, of = slice(target * g, (target + 1) * g), slice(source * g, (source + 1) * g)
+        used = -(-length // BLOCK)
         for layer, (first, second) in enumerate(self.entries):
             if self.config.is_delta(layer):
                 first[target], second[target] = first[source], second[source]
             else:
-                first[to, :, :length] = first[of, :, :length]
-                second[to, :length] = second[of, :length]
+                first[:used, to] = first[:used, of]
+                second[:used, to] = second[:used, of]
 
     def resized(self, rows: int, capacity: int) -> Cache:
         """A cache of another size with the content that both have room for."""
@@ -58,7 +70,8 @@ class Cache:
 
     def _attention_entry(self) -> tuple[Tensor, Tensor]:
         entries, K = self.rows * self.config.kv_heads, self.config.head_width
-        return torch.zeros(entries, K, self.capacity), torch.zeros(entries, self.capacity, K)
+        sides = (self.blocks, entries)
+        return torch.zeros(*sides, K, BLOCK), torch.zeros(*sides, BLOCK, K)
 
     def _delta_entry(self) -> tuple[Tensor, Tensor]:
         d = self.config.delta_rule

@@ -25,7 +25,7 @@ from harness.engine.architecture import (
     LayerWeights,
     Weights,
 )
-from harness.engine.cache import Cache, Kept
+from harness.engine.cache import BLOCK, Cache, Kept
 from harness.engine.rope import Rope
 
 
@@ -65,30 +65,39 @@ def decode_step(
     cache: Cache,
     tokens_B: Tensor,
     positions_B: Tensor,
-    length: int,
 ) -> Tensor:
     """One more token for each of the cache's first B rows: logits `[B, V]`.
 
-    `length` is at least the largest position plus one. A row's result depends neither on `length`
-    nor on B (see `sampler`): masked positions add exact zeros.
+    A row's result does not depend on how far the others have come: attention goes over blocks of
+    fixed size and edges, and a block that is ahead of a row adds exact zeros to it.
     """
-    B, G = len(tokens_B), config.kv_heads
-    per_group = config.heads // G
     cos, sin = rope.cos_T_K[positions_B, None, :], rope.sin_T_K[positions_B, None, :]
-    ahead_B_L = torch.arange(length)[None, :] > positions_B[:, None]
-    mask_B_L = torch.zeros(B, length).masked_fill_(ahead_B_L, -math.inf)
-    mask = mask_B_L[:, None, None, :].expand(B, G, per_group, length).reshape(B * G, per_group, -1)
-    place = positions_B.repeat_interleave(G)
+    place = _Place(config, positions_B)
     hidden = F.embedding(tokens_B, weights.embed_V_D)
     for index, layer in enumerate(weights.layers):
         x = F.linear(_rms_norm(hidden, layer.input_norm_D, config.norm_eps), layer.qkv)
         if config.is_delta(index):
             mixed = _delta_one(config, layer, x, cache.entries[index])
         else:
-            mixed = _attend_one(config, layer, x, cos, sin, cache.entries[index], place, mask)
+            mixed = _attend_one(config, layer, x, cos, sin, cache.entries[index], place)
         hidden = hidden + F.linear(mixed, layer.attn_out)
         hidden = hidden + _mlp(config, layer, hidden)
     return F.linear(_rms_norm(hidden, weights.final_norm_D, config.norm_eps), weights.unembed_V_D)
+
+
+class _Place:
+    """Where the entries (B * G) of a step stand: their blocks, and what is ahead of them."""
+
+    def __init__(self, config: DecoderConfig, positions_B: Tensor) -> None:
+        positions_E = positions_B.repeat_interleave(config.kv_heads)
+        self.entry_E = torch.arange(len(positions_E))
+        self.block_E, self.at_E = positions_E // BLOCK, positions_E % BLOCK
+        self.blocks = int(self.block_E.max()) + 1
+        # blocks that every entry has behind it need no mask; adding zero would change no bit
+        self.masked = int(self.block_E.min())
+        ahead = torch.arange(self.masked * BLOCK, self.blocks * BLOCK).view(-1, 1, 1, BLOCK)
+        mask = torch.zeros(len(ahead), len(positions_E), 1, BLOCK)
+        self.mask = mask.masked_fill_(ahead > positions_E[:, None, None], -math.inf)
 
 
 def _attend_rows(
@@ -112,19 +121,29 @@ def _attend_one(
     cos: Tensor,
     sin: Tensor,
     entry: tuple[Tensor, Tensor],
-    place: Tensor,
-    mask: Tensor,
+    place: _Place,
 ) -> Tensor:
-    """Attention of one position per row to its row so far: `[B, H * K]`."""
-    B, G, K, length = len(x), config.kv_heads, config.head_width, mask.shape[-1]
+    """Attention of one position per row to its row so far: `[B, H * K]`.
+
+    Both products have the shape of one block, and their sums are added up in the blocks' order.
+    """
+    B, K, E = len(x), config.head_width, len(place.entry_E)
     q, k, v, gate = _heads(config, layer, x.view(B, -1, K), cos, sin)
-    keys, values = entry
-    rows = torch.arange(B * G)
-    keys[rows, :, place] = k.reshape(B * G, K)
-    values[rows, place] = v.reshape(B * G, K)
-    q = q.reshape(B * G, config.heads // G, K)
-    scores = torch.baddbmm(mask, q, keys[: B * G, :, :length], alpha=K**-0.5)
-    mixed = torch.bmm(scores.softmax(-1), values[: B * G, :length]).view(B, -1)
+    keys, values = entry[0][: place.blocks, :E], entry[1][: place.blocks, :E]
+    keys[place.block_E, place.entry_E, :, place.at_E] = k.reshape(E, K)
+    values[place.block_E, place.entry_E, place.at_E] = v.reshape(E, K)
+    q = (q * K**-0.5).reshape(E, -1, K)
+    scores = x.new_empty(place.blocks, E, q.shape[1], BLOCK)
+    for block in range(place.blocks):
+        torch.bmm(q, keys[block], out=scores[block])
+    scores[place.masked :] += place.mask
+    parts = scores.sub_(scores.amax(-1, keepdim=True).amax(0)).exp_()
+    sums = parts.sum(-1, keepdim=True)
+    weighted, total = torch.bmm(parts[0], values[0]), sums[0]
+    for block in range(1, place.blocks):
+        weighted.baddbmm_(parts[block], values[block])
+        total += sums[block]
+    mixed = (weighted / total).view(B, -1)
     return mixed if gate is None else mixed * gate.flatten(-2).sigmoid()
 
 

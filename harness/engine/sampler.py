@@ -6,7 +6,7 @@ one thread count, bit for bit. It rests on four facts about float32 kernels on a
 tests check on the machine at hand:
   - a row of a matrix product does not depend on the other rows, once there are at least
     `ROW_STEP` rows (fewer take another kernel): batches are padded to a multiple of it;
-  - softmax and the product with the values do not change when masked positions are appended;
+  - an entry of a batched product of fixed shape does not depend on how many entries there are;
   - a prompt is padded to a length that depends on the prompt alone;
   - random numbers come from a stream of the sequence's own.
 What does not hold: equal bits on another kind of CPU, another build of torch or another number of
@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from harness.engine.architecture import DecoderConfig, Weights
-from harness.engine.cache import Cache
+from harness.engine.cache import BLOCK, Cache
 from harness.engine.choosing import choose_tokens
 from harness.engine.decoder import decode_step
 from harness.engine.errors import RequestError
@@ -36,7 +36,6 @@ from harness.engine.prompts import ROW_STEP, PromptReader
 from harness.engine.rope import Rope
 from harness.engine.sequences import MAX_ROWS, Pool, Sampled
 
-CACHE_STEP = 64
 CACHE_BYTES = 1 << 30
 
 
@@ -62,7 +61,7 @@ class Batch:
         self.pool, self._lock, self._workers = pool, lock, workers
         self.rows: list[Sampled] = []
         self._reader = PromptReader(config, weights, rope)
-        self.cache = cache or Cache(config, ROW_STEP, CACHE_STEP)
+        self.cache = cache or Cache(config, ROW_STEP, BLOCK)
         self.cache_is_clean = True
         self._tokens = np.zeros(MAX_ROWS, dtype=np.int64)
         self._positions = np.zeros(MAX_ROWS, dtype=np.int64)
@@ -111,7 +110,7 @@ class Batch:
 
     def _capacity(self, length: int) -> int:
         """Positions of a cache that has room for rows of this length, and for those of now."""
-        return max(_up(length, CACHE_STEP), self.cache.capacity)
+        return max(_up(length, BLOCK), self.cache.capacity)
 
     def _max_rows(self, capacity: int) -> int:
         """Rows of so many positions that fit into `CACHE_BYTES`; ROW_STEP of them always do."""
@@ -142,8 +141,7 @@ class Batch:
         """One decoding step of all rows, padded to a multiple of ROW_STEP by idle rows."""
         size = _up(len(self.rows), ROW_STEP)
         self._positions[len(self.rows) : size] = 0
-        length = _up(int(self._positions[:size].max()) + 1, CACHE_STEP)
-        self.rope.reserve(length)
+        self.rope.reserve(int(self._positions[:size].max()) + 1)
         logits = decode_step(
             self.config,
             self.weights,
@@ -151,7 +149,6 @@ class Batch:
             self.cache,
             torch.from_numpy(self._tokens[:size]),
             torch.from_numpy(self._positions[:size]),
-            length,
         )
         self._choose(self.rows[:], logits[: len(self.rows)], first_row=0)
 

@@ -108,7 +108,7 @@ def test_decoding_with_a_cache_equals_the_full_pass(folder: Path) -> None:
         hidden, _ = full_pass(config, weights, rope, tokens)
         whole = F.linear(hidden, weights.unembed_V_D).log_softmax(-1)
         steps = [
-            decode_step(config, weights, rope, cache, tokens[:, t], torch.full((8,), t), T)
+            decode_step(config, weights, rope, cache, tokens[:, t], torch.full((8,), t))
             for t in range(T)
         ]
     assert (torch.stack(steps, 1).log_softmax(-1) - whole).abs().max().item() < 1e-5

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 
 import numpy as np
+import planted
 import pytest
 import torch
 import torch.nn.functional as F
@@ -91,8 +92,16 @@ def _outcome(request: SampleRequest) -> list[tuple[list[int], list[float], bool]
     return [(s.tokens, s.logprobs, s.stopped) for s in request.sequences]
 
 
-def test_a_sequence_does_not_depend_on_its_neighbours(model: Model) -> None:
-    """Alone, among 150 on one thread, and on two: tokens and log-probs are bit-equal."""
+@pytest.mark.parametrize("plant", [None, planted.lengths_matter])
+def test_a_sequence_does_not_depend_on_its_neighbours(
+    model: Model, plant: planted.Plant | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone, among 150 on one thread, and on two: tokens and log-probs are bit-equal.
+
+    So they are where a product's bits go by the length of its sums.
+    """
+    if plant is not None:
+        plant(monkeypatch)
     alone = [_request(_prompt(i), seed=i) for i in range(12)]
     for request in alone:
         _serve(model, [request])
@@ -257,18 +266,3 @@ def test_matrix_products_do_not_depend_on_other_rows(columns: int) -> None:
     w = torch.randn(columns, 128, generator=generator)
     whole = F.linear(x, w)
     assert all(torch.equal(F.linear(x[:n], w), whole[:n]) for n in range(8, 97, 8))
-
-
-def test_masked_positions_add_exact_zeros() -> None:
-    """Softmax and the value product keep their bits when masked positions are appended."""
-    generator = torch.Generator().manual_seed(0)
-    q = torch.randn(64, 2, 32, generator=generator)
-    k = torch.randn(64, 32, 1024, generator=generator)
-    v = torch.randn(64, 1024, 32, generator=generator)
-    for used in (5, 64, 100, 333):
-        mask = torch.where(torch.arange(1024) < used, 0.0, -torch.inf).expand(64, 2, 1024)
-        outcomes = []
-        for length in range(-(-used // 64) * 64, 1025, 64):
-            scores = torch.baddbmm(mask[..., :length], q, k[..., :length], alpha=32**-0.5)
-            outcomes.append(torch.bmm(scores.softmax(-1), v[:, :length]))
-        assert all(torch.equal(outcomes[0], other) for other in outcomes[1:])
