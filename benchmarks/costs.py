@@ -1,4 +1,4 @@
-"""What intervals cost on a million items, and kernels on GSM8K-sized batches. Fingerprints one table.
+"""What intervals cost on a million items, and kernels on GSM8K-sized batches. Prints one table.
 
     python benchmarks/costs.py
 

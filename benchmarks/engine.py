@@ -2,7 +2,7 @@
 
     python benchmarks/engine.py [--model DIR] [--rounds N]
 
-Fingerprints a Markdown table. Every round runs each contestant once, one after the other, and a
+Prints a Markdown table. Every round runs each contestant once, one after the other, and a
 ratio is taken within its round, so that other programs on the machine disturb both sides of it; the
 table shows the median of the rounds and their quartiles. The engine serves a copy of the model
 without an end-of-text token, so that every sequence has all of its tokens, as in the bare loops.

@@ -5,7 +5,7 @@
 An engine of this machine behind a proxy that holds every packet back by `--delay` seconds, in total
 for both ways, as a hosted service's queue and network do. The lag experiment of four arms runs
 against it from nothing, with `-n 0` and with `-n 2`, and again without the proxy on the machine's
-own cores. Fingerprints a Markdown table of seconds and their ratios, each taken within a round.
+own cores. Prints a Markdown table of seconds and their ratios, each taken within a round.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the SEC search task scales: preparation, search under load, memory. Fingerprints one table.
+"""How the SEC search task scales: preparation, search under load, memory. Prints one table.
 
     python benchmarks/sec_search.py [--chunks 20000 237000] [--sessions 8]
 

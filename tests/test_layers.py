@@ -22,7 +22,7 @@ FLOORS = (
     {"lab"},
     {"plugin"},
 )
-"""From the ground up: a room imports from its own floor's neighbours nothing, from below anything."""
+"""From the ground up: a room imports from the floors below its own, and from no neighbour."""
 
 ENGINE = "engine"
 """A program of its own: it imports two modules of the ground floor, and nothing imports it."""
@@ -94,7 +94,7 @@ def test_every_room_has_a_floor():
 
 
 def test_arrows_run_down():
-    """No module imports from its own floor's other rooms, or from above; nothing imports the engine."""
+    """No module imports from a neighbouring room or from above; nothing imports the engine."""
     assert _faults(ARROWS) == []
 
 

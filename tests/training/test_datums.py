@@ -57,7 +57,7 @@ def test_the_mask_is_not_sent():
 
 
 def test_one_datum_a_rollout_group_major():
-    """Datums stand prompt after prompt, rollouts in sampling order, zero-variance groups included."""
+    """Prompt after prompt, rollouts in sampling order, zero-variance groups included."""
     groups = [group(([20], [-1.0]), ([21], [-1.0])), group(([22], [-1.0]), ([23], [-1.0]))]
 
     data = step_data(groups, [np.array([0.0, 0.0]), np.array([0.5, -0.5])])
