@@ -26,7 +26,7 @@ def check(evidence: ThrowAwayEvidence, experiment: Experiment) -> Finding:
     problems.extend(resumed_problems(evidence.resumed, experiment))
     if not evidence.prompt_logprobs:
         problems.append(
-            "a sampler returns no log-probs of a prompt, by which evaluated weights are told from "
+            "a sampler returns no log-probs of a prompt, by which evaluated weights are known from "
             "others; use a service that does"
         )
     problems.extend(text_problems(evidence))

@@ -13,7 +13,7 @@ EPISODE = "episode/"
 def episode_lines(arm: Arm, records: Sequence[StepFigures]) -> list[str]:
     """An arm's lines over its steps; none if its episodes have one turn.
 
-    Staleness is told of the steps past the ramp. A bucket's rate is what the clip takes of its own
+    Staleness is of the steps past the ramp. A bucket's rate is what the clip takes of its own
     |A| mass, its share what it contributes to all that is taken.
     """
     if not any(name.startswith(EPISODE) for record in records for name in record["metrics"]):

@@ -48,12 +48,12 @@ def execution_problems(
         train: the train split.
     """
     training, search = experiment.registration.training, experiment.registration.search
-    looks: list[Callable[[StepRecord], Fault]] = [
+    checks: list[Callable[[StepRecord], Fault]] = [
         partial(_other_weights, arm),
         partial(_other_prompts, arm, training, len(train)),
         partial(_other_seeds, arm),
         partial(_other_advantages, arm),
-        _baselines_look(arm, train, [record["step"] for record in records]),
+        _baselines_check(arm, train, [record["step"] for record in records]),
         partial(_other_drops, training.drop_zero_variance_groups),
         partial(_other_rewards, training.format_coefficient)
         if search is None
@@ -61,8 +61,8 @@ def execution_problems(
         partial(_other_lengths, training.max_tokens),
     ]
     problems = []
-    for look in looks:
-        faults = {r["step"]: fault for r in records if (fault := look(r)) is not None}
+    for check in checks:
+        faults = {r["step"]: fault for r in records if (fault := check(r)) is not None}
         if faults:
             first = min(faults)
             problems.append(
@@ -173,7 +173,7 @@ def _other_advantages(arm: Arm, record: StepRecord) -> Fault:
     return None
 
 
-def _baselines_look(
+def _baselines_check(
     arm: Arm, train: Sequence[Item], steps: Sequence[int]
 ) -> Callable[[StepRecord], Fault]:
     """Compare the baselines of similar prompts with those of the texts, in a few of these steps."""

@@ -73,7 +73,7 @@ class Comparison:
         elif g.upper < 0:
             word = "no: it leaves more noise than the uniform baseline"
         else:
-            word = "not shown: it can't be told apart from the uniform baseline"
+            word = "not shown: it can't be distinguished from the uniform baseline"
         return f"does {name} help on {self.pool.name}? {word}; against it {limits}"
 
 

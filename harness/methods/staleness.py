@@ -117,7 +117,7 @@ class TurnFigures:
 
 
 TAIL_TOKENS = 200
-"""Tokens of which a first or last percentile is told; of fewer it would be an extreme."""
+"""Tokens of which a first or last percentile is reported; of fewer it would be an extreme."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
         try:
             verdict_json.remove(config.stash[SETTINGS].verdict_json)
         except StoreError as error:
-            told = str(error).partition(". ")[0]  # what follows is about the run store
-            raise pytest.UsageError(f"--verdict-json: {told}; name another file") from None
+            reason = str(error).partition(". ")[0]  # what follows is about the run store
+            raise pytest.UsageError(f"--verdict-json: {reason}; name another file") from None
         config.pluginmanager.register(Controller(config), "harness-controller")
 
 
@@ -60,7 +60,7 @@ class Controller:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
-        """Make room for what pytest prints."""
+        """Make room for what pytest writes."""
         self.live.wipe()
 
     @pytest.hookimpl(tryfirst=True)
@@ -144,7 +144,7 @@ class Controller:
 
     @contextlib.contextmanager
     def noting_problems(self) -> Iterator[None]:
-        """Go on without a file that can't be written or removed; it is told at the end."""
+        """Go on without a file that can't be written or removed; it is reported at the end."""
         try:
             yield
         except StoreError as error:

@@ -28,8 +28,8 @@ def train_task(experiment: Experiment, runs_dir: Path, data_dir: Path | None) ->
     """The train split alone: of the test split not a byte is read, and `test` is empty.
 
     Raises:
-        DataError: as `experiment_task`, for the train split; or the task's splits can't be told
-            apart without being read.
+        DataError: as `experiment_task`, for the train split; or the task's splits can't be
+            separated without being read.
     """
     if experiment.registration.task != "gsm8k":
         raise DataError(

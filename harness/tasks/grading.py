@@ -59,7 +59,7 @@ def grade(
     Args:
         text: the response.
         gold: the right number.
-        find: which number of the text is the answer; `final_number` unless told.
+        find: which number of the text is the answer; `final_number` by default.
         stop: the registered stop strings; the text is cut at the first of them.
     """
     try:

@@ -94,8 +94,8 @@ async def watched(work: Awaitable[T], address: ServiceAddress, folder: Path) -> 
     retries are meant for it; but it asks for ever for the answer to a training request.
 
     Raises:
-        ServiceDied: the engine stopped listening while `work` was under way.
-        ServiceUnreachable: for SILENT_SECONDS a remote service has answered nothing. That is told
+        ServiceDied: the engine stopped listening while `work` was under way. ServiceUnreachable:
+        for SILENT_SECONDS a remote service has answered nothing. That is reported
             on a `HearingLoop` only.
     """
     task, loop, began = asyncio.ensure_future(work), asyncio.get_running_loop(), time.monotonic()

@@ -23,7 +23,7 @@ def metrics_of(
 
     Where zero-variance groups are dropped, `updated` is 0 for a step that had nothing else, and
     `dropped_groups` counts them. The same staleness figures of what was left come under `kept/`,
-    with `rollouts` (as sent), `tokens` and `reward`; of nothing `kept/rollouts` alone is told.
+    with `rollouts` (as sent), `tokens` and `reward`; of nothing `kept/rollouts` alone is reported.
 
     Raises:
         RunError: a figure is not a finite number.

@@ -54,7 +54,7 @@ class RecordingProxy:
     """Stands before a service client. `seen` is what was noted since `take`.
 
     `versions` says of states and samplers, by path, how many updates are behind them: of what an
-    earlier process saved it has to be told.
+    earlier process saved the proxy has to be given it.
     """
 
     def __init__(

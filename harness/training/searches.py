@@ -62,8 +62,8 @@ class SearchAdapter(TaskAdapter[Query]):
     def text(self, item: Query) -> list[int]:
         """The rendered question and what its facts say."""
         said = " ".join(fact.text for fact in item.facts)
-        told = self.renderer.tokenizer.encode(said, add_special_tokens=False)
-        return [*self._env(item).opening, *(int(token) for token in told)]
+        facts = self.renderer.tokenizer.encode(said, add_special_tokens=False)
+        return [*self._env(item).opening, *(int(token) for token in facts)]
 
     def group(self, item: Query, size: int) -> SearchGroupBuilder:
         """`size` independent sessions on one question."""

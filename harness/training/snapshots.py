@@ -59,7 +59,7 @@ class Snapshots:
             )
 
     def sampler(self, step: int) -> tuple[int, tinker.SamplingClient]:
-        """The version that the step samples from, and its client; older ones are let go.
+        """The version that the step samples from, and its client; older ones are dropped.
 
         Raises:
             KeyError: that version was never saved or restored.
@@ -97,7 +97,7 @@ class Snapshots:
     def outdated(self, version: int | None) -> list[str]:
         """Paths that an arm can't need after `version` updates, or has no need of at its end.
 
-        Each is told once: it is the caller's to delete.
+        Each is returned once: it is the caller's to delete.
         """
         needed = set() if version is None else {int(kept) for kept in self.paths(version)}
         return [self._paths.pop(known) for known in sorted(self._paths.keys() - needed)]

@@ -117,12 +117,12 @@ def sent_batch(
 def turn_figures(
     batch: staleness.Batch, turns_T: NDArray[np.int64], low: float, high: float
 ) -> dict[str, float]:
-    """Figures of each turn that any trajectory had; a quantile that is not told is left out."""
+    """Figures of each turn that any trajectory had; a quantile that is not reported is left out."""
     figures: dict[str, float] = {}
     by_turn = staleness.by_turn(batch, turns_T[turns_T != NO_TURN], low, high)
     for turn, found in by_turn.items():
-        told = {name: value for name, value in asdict(found).items() if value is not None}
-        figures |= {f"turn={turn}/{name}": float(value) for name, value in told.items()}
+        known = {name: value for name, value in asdict(found).items() if value is not None}
+        figures |= {f"turn={turn}/{name}": float(value) for name, value in known.items()}
     return figures
 
 

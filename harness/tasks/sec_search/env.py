@@ -211,9 +211,9 @@ def search_env(
         messages = [Message(role="user", content=desk.prompt)]
     else:
         tools = list(session_tools(session))
-        told = SYSTEM_PROMPT.format(max_turns=limits.max_turns)
+        shown = SYSTEM_PROMPT.format(max_turns=limits.max_turns)
         specs = [tool.to_spec() for tool in tools]
-        messages = renderer.create_conversation_prefix_with_tools(specs, told)
+        messages = renderer.create_conversation_prefix_with_tools(specs, shown)
         messages.append(Message(role="user", content=query.text))
     agent = SearchMessageEnv(
         tools=tools,

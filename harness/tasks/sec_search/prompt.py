@@ -1,4 +1,4 @@
-"""What the agent is told."""
+"""What the agent is asked to do."""
 
 SYSTEM_PROMPT = """\
 You are the retrieval step of a question answering system over chunks of SEC filings. You do not \

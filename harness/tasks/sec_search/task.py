@@ -30,8 +30,8 @@ class Source:
     @property
     def sentence(self) -> str:
         """The source as a report names it."""
-        told = ", ".join(f"{key} {value}" for key, value in sorted(self.detail.items()))
-        return f"{self.kind} ({told})"
+        shown = ", ".join(f"{key} {value}" for key, value in sorted(self.detail.items()))
+        return f"{self.kind} ({shown})"
 
 
 @dataclass(frozen=True)

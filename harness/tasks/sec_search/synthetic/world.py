@@ -203,9 +203,9 @@ def _chunks(
         for index in range(min(left, -(-world.chunks_per_company // FILINGS))):
             chunk_id = f"{accession}_{index}"
             sentences = [_filler(name, rng) for _ in range(rng.randint(*world.sentences))]
-            told = states.get(chunk_id)
-            if told is not None:
-                sentences.insert(rng.randrange(len(sentences) + 1), _statement(name, told, rng))
+            stated = states.get(chunk_id)
+            if stated is not None:
+                sentences.insert(rng.randrange(len(sentences) + 1), _statement(name, stated, rng))
             head = f"Company: {name}\nFiling Date: {date}\nForm: {form}\nChunk {index}\n---\n"
             yield chunk_id, head + " ".join(sentences)
         left -= index + 1
