@@ -118,7 +118,7 @@ class ArmKeeper:
         return tuple(notes)
 
     def training_notes(self, arms: Sequence[Arm]) -> tuple[str, ...]:
-        """What trained arms logged a step, and which of their weights could not be distinguished."""
+        """What trained arms logged a step, and which of their weights were indistinct."""
         return tuple(note for arm in arms for note in self._trained_arm(arm).notes)
 
     def summary(self, arm: Arm, *, called_for: bool = True) -> ArmSummary:
