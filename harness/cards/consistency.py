@@ -119,6 +119,8 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
 def combine_problems(rule: DecisionRule) -> list[str]:
     """Each criterion that makes the verdict has what the rule combines: a p value, a refutation."""
     problems = []
+    if all(criterion.premise for criterion in rule.criteria):
+        problems.append("every criterion is a premise, so nothing is claimed; register a claim")
     for criterion in rule.criteria:
         method = criterion.method or rule.method
         if criterion.premise:
@@ -190,8 +192,12 @@ def look_problems(experiment: Experiment) -> list[str]:
         problems.append(f"second look: {look.criterion!r} is no criterion that is not a premise")
     if look.low >= look.high:
         problems.append(f"second look: [{look.low}, {look.high}] holds no interval")
-    if experiment.rule.unit == "seeds":
-        problems.append("second look: the unit seeds has its seeds up front; register them")
+    problems += [
+        f"second look: criterion {c.id} has the unit seeds, whose seeds are taken up front; "
+        "register them"
+        for c in experiment.rule.criteria
+        if (c.unit or experiment.rule.unit) == "seeds"
+    ]
     seeds = {tuple(sorted(a.seed for a in experiment.role(role, 2))) for role in weighed}
     if len(seeds) != 1 or () in seeds:
         problems.append(

@@ -121,4 +121,4 @@ def arm(ledger: ExperimentLedger, name: str) -> Json:
     """One arm."""
     known = ledger.facts.arms.get(name)
     unknown: Json = dict.fromkeys(("steps", "rollouts", "accuracy", "n_items"))
-    return {"name": name} | (asdict(known) if known else unknown)
+    return {"name": name} | unknown | (asdict(known) if known else {})

@@ -1,5 +1,6 @@
 """From a scripted run to the verdict: terminal, exit status, verdict.json."""
 
+import hashlib
 import shutil
 
 import orjson
@@ -96,6 +97,82 @@ class TestThreeVerdicts:
         assert verdict["verdict"] == "INVALID"
         assert verdict["criteria"][0]["estimate"] is None
         assert verdict["criteria"][0]["outcome"] == "INVALID"
+
+
+def state_rule(pytester, combine):
+    """Give the card's rule a premise, two claims, and a way to combine them."""
+    card = pytester.path / "experiments/cards/gs1_vs_grpo_gsm8k_2b.json"
+    stated = orjson.loads(card.read_bytes())
+    (criterion,) = stated["decision_rule"]["criteria"]
+    criteria = [{**criterion, "id": id} for id in ("premise", "one", "other")]
+    criteria[0]["premise"] = True
+    stated["decision_rule"] |= {"criteria": criteria, "combine": combine}
+    card.write_bytes(orjson.dumps(stated))
+    registration = card.with_suffix(".registration.json")
+    registered = orjson.loads(registration.read_bytes())
+    registered["card_sha256"] = hashlib.sha256(card.read_bytes()).hexdigest()
+    registration.write_bytes(orjson.dumps(registered))
+
+
+class TestSeveralCriteria:
+    @pytest.mark.parametrize(
+        ("combine", "one", "verdict", "status"),
+        [
+            ("any_may_pass", "INCONCLUSIVE", "INCONCLUSIVE", 10),
+            ("any_may_pass", "VALIDATED", "VALIDATED", 0),
+            ("any_may_pass", "REFUTED", "INCONCLUSIVE", 10),
+            ("all_must_pass", "VALIDATED", "INCONCLUSIVE", 10),
+            ("all_must_pass", "REFUTED", "REFUTED", 1),
+        ],
+    )
+    def test_the_decision_is_told_and_not_made_again(self, project, combine, one, verdict, status):
+        """A premise that holds, one claim, one that says nothing: terminal, file, exit status."""
+        said = {"premise": "VALIDATED", "one": one, "other": "INCONCLUSIVE"}
+        pytester = project(f"verdict={said}")
+        state_rule(pytester, combine)
+        result = pytester.runpytest("--require-verdict")
+
+        found = verdict_of(pytester)
+        assert (found["verdict"], result.ret) == (verdict, status)
+        result.stdout.fnmatch_lines(["verdict file: *", "", f"{verdict}: *"], consecutive=True)
+        assert [each["id"] for each in found["criteria"]] == list(said)
+
+    def test_workers_that_share_the_criteria_make_the_same_decision(self, project):
+        """Each knows it whole; none of them has run all items."""
+        pytester = project(
+            "verdict={'premise': 'VALIDATED', 'one': 'VALIDATED', 'other': 'REFUTED'}"
+        )
+        state_rule(pytester, "any_may_pass")
+        found = []
+        for workers in ("-n0", "-n3"):
+            assert pytester.runpytest_subprocess(workers, timeout=90).ret == 0
+            verdict = verdict_of(pytester)
+            found.append({key: verdict[key] for key in ("verdict", "sentence", "criteria")})
+
+        assert found[0] == found[1]
+        assert found[0]["verdict"] == "VALIDATED"
+
+    @pytest.mark.parametrize(
+        ("selection", "one", "verdict"),
+        [
+            ("premise or one", "REFUTED", "REFUTED"),
+            ("premise or other", "REFUTED", None),
+            ("premise or one", "VALIDATED", None),
+            ("other", "VALIDATED", None),
+        ],
+    )
+    def test_a_part_of_the_criteria_decides_what_it_asserts(self, project, selection, one, verdict):
+        """REFUTED takes an item that says so, and all else every item; figures are of what ran."""
+        said = {"premise": "VALIDATED", "one": one, "other": "VALIDATED"}
+        pytester = project(f"verdict={said}")
+        state_rule(pytester, "all_must_pass")
+        asked = selection.split(" or ")
+        pytester.runpytest("-k", " or ".join(f"is_not and {name}" for name in asked))
+
+        found = verdict_of(pytester)
+        assert found["verdict"] == verdict
+        known = [each["id"] for each in found["criteria"] if each["estimate"] is not None]
+        assert known == [name for name in said if name in asked]
 
 
 class TestBlocking:

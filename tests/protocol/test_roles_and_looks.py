@@ -6,7 +6,12 @@ import pytest
 from service_doubles import GRPO, GS1, STEPS
 
 from harness.cards.card import ClusterFile, Criterion, Schedule, SecondLook
-from harness.cards.consistency import look_problems, seed_problems, tuning_problems
+from harness.cards.consistency import (
+    combine_problems,
+    look_problems,
+    seed_problems,
+    tuning_problems,
+)
 from harness.cards.registration import ArmSpec, Tuning
 from harness.errors import BudgetExceeded
 
@@ -92,7 +97,7 @@ def test_a_criterion_may_weigh_the_base_model(fakes, other):
     """Its estimate is the arm's accuracy less the base model's."""
     criterion = Criterion(
         id="above", metric="accuracy", weights={"treatment": 1, "base": -1}, bounds=(0, 1),
-        margin=0.03, premise=True,
+        margin=0.03,
     )  # fmt: skip
     run = finished(fakes.run(experiment=other(criteria=[criterion])))
 
@@ -166,6 +171,32 @@ def test_second_look_needs_its_arms_and_a_range(other):
     assert "need arms of look 2" in look_problems(other(second_look=look))[0]
     narrow = look.model_copy(update={"low": 0.02})
     assert "holds no interval" in look_problems(other(both(7, look=2), second_look=narrow))[0]
+
+
+@pytest.mark.parametrize("of_rule", ["fixed_checkpoint_items", "seeds"])
+@pytest.mark.parametrize("of_criterion", [None, "fixed_checkpoint_items", "seeds"])
+def test_a_second_look_has_items_for_its_unit(other, of_rule, of_criterion):
+    """Seeds of a later look were not registered as units, whether rule or criterion counts them."""
+    stated = other().rule.criteria[0]
+    look = SecondLook(criterion=stated.id, low=-0.03, high=0.015)
+    criterion = stated.model_copy(update={"unit": of_criterion})
+    rule = {"unit": of_rule, "criteria": [criterion], "second_look": look}
+
+    problems = look_problems(other(both(7, look=2), **rule))
+    seeds = (of_criterion or of_rule) == "seeds"
+    assert [f"criterion {stated.id} has the unit seeds" in line for line in problems] == [
+        True
+    ] * seeds
+
+
+def test_a_rule_of_premises_alone_is_refused(other):
+    """It could be INCONCLUSIVE and nothing else; one claim beside the premise is enough."""
+    claim = other().rule.criteria[0]
+    premise = claim.model_copy(update={"id": "premise", "premise": True})
+
+    (problem,) = combine_problems(other(criteria=[premise]).rule)
+    assert "nothing is claimed; register a claim" in problem
+    assert combine_problems(other(criteria=[premise, claim]).rule) == []
 
 
 TUNING = Tuning(
