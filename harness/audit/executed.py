@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.audit import recomputed
 from harness.audit.episodes import episode_fault
 from harness.audit.kernel import Corpus, leave_one_out
 from harness.cards import Arm, Experiment
-from harness.cards.registration import SearchSpec, TrainingSpec
+from harness.cards.registration import SearchSpec
 from harness.records import GroupRecord, StepRecord
 from harness.tasks.sec_search import Query
 from harness.tasks.task import Item
@@ -50,7 +51,7 @@ def execution_problems(
     training, search = experiment.registration.training, experiment.registration.search
     checks: list[Callable[[StepRecord], Fault]] = [
         partial(_other_weights, arm),
-        partial(_other_prompts, arm, training, len(train)),
+        partial(_other_prompts, experiment, arm, len(train)),
         partial(_other_seeds, arm),
         partial(_other_advantages, arm),
         _baselines_check(arm, train, [record["step"] for record in records]),
@@ -77,14 +78,24 @@ def execution_problems(
     return problems
 
 
-def step_prompts(arm: Arm, training: TrainingSpec, n_train: int, step: int) -> list[int]:
-    """The train items that a step draws: its stretch of the registered order of that pass."""
-    size, seed = arm.groups_per_batch, training.data_order_seed
-    if training.reuse_prompts and arm.prompts > n_train >= size:
-        number, step = divmod(step, n_train // size)
-        seed = seed if number == 0 else _stream(f"{seed}/pass/{number}")
-    generator = np.random.Generator(np.random.PCG64(_stream(f"{seed}/data_order")))
-    drawn: list[int] = generator.permutation(n_train)[step * size : (step + 1) * size].tolist()
+def step_prompts(experiment: Experiment, arm: Arm, n_train: int, step: int) -> list[int]:
+    """The train items that a step draws: its stretch of the registered order of that pass.
+
+    What is held out for gradient probes, the end of the first pass, is in no pass.
+    """
+    registration, size = experiment.registration, arm.groups_per_batch
+    training, probe = registration.training, registration.gradient_probe
+    left = n_train
+    if probe is not None:
+        longest = max(each.steps for each in experiment.arms)
+        left -= math.ceil(longest / probe.every) * probe.groups
+    first = order = _permutation(training.data_order_seed, n_train)
+    if training.reuse_prompts and arm.prompts > left >= size:
+        number, step = divmod(step, left // size)
+        if number:
+            order = _permutation(_stream(f"{training.data_order_seed}/pass/{number}"), n_train)
+    own = order[np.isin(order, first[:left])]
+    drawn: list[int] = own[step * size : (step + 1) * size].tolist()
     return drawn
 
 
@@ -118,8 +129,8 @@ def _other_weights(arm: Arm, record: StepRecord) -> Fault:
     )
 
 
-def _other_prompts(arm: Arm, training: TrainingSpec, n_train: int, record: StepRecord) -> Fault:
-    expected = step_prompts(arm, training, n_train, record["step"])
+def _other_prompts(experiment: Experiment, arm: Arm, n_train: int, record: StepRecord) -> Fault:
+    expected = step_prompts(experiment, arm, n_train, record["step"])
     drawn = [group["prompt"] for group in record["groups"]]
     sizes = sorted({len(group["rewards_G"]) for group in record["groups"]})
     if sizes != [arm.group_size]:
@@ -260,6 +271,11 @@ def _rollouts(record: StepRecord) -> Iterator[tuple[GroupRecord, int]]:
 
 def _more(others: int) -> str:
     return f" (and {others} more)" if others else ""
+
+
+def _permutation(seed: int, n: int) -> NDArray[np.int64]:
+    generator = np.random.Generator(np.random.PCG64(_stream(f"{seed}/data_order")))
+    return generator.permutation(n)
 
 
 def _stream(name: str) -> int:

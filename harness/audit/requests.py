@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pydantic import JsonValue
 
 from harness.cards import Arm, Experiment
+from harness.cards.registration import LossBackend
 from harness.evidence import Evidence
 from harness.records import Row, StepRecord
 from harness.tasks.task import Item
@@ -32,11 +33,12 @@ class ArmTrace(Evidence):
 
     `unregistered` is what `harness.audit.executed` finds in the records of these steps.
     `multi_turn` says whether each turn of a rollout takes a request of its own; else one request
-    serves a whole group.
+    serves a whole group. `loss_backend` is the one that was chosen for the arm.
     """
 
     arm: str
     multi_turn: bool
+    loss_backend: LossBackend
     steps: list[StepTrace]
     unregistered: list[str]
 
@@ -45,13 +47,26 @@ def arm_problems(sent: ArmTrace | None, arm: Arm, experiment: Experiment) -> lis
     """Where an arm's requests are not the registered ones."""
     if sent is None or not sent.steps:
         return [f"arm {arm.name}: no request was recorded; take its steps on a recorded service"]
-    return [*step_problems(sent.steps, arm, experiment, sent.multi_turn), *sent.unregistered]
+    problems = step_problems(sent.steps, arm, experiment, sent.multi_turn, sent.loss_backend)
+    return [*problems, *sent.unregistered]
 
 
 def record_problems(
-    records: Sequence[StepRecord], arm: Arm, experiment: Experiment, train: Sequence[Item]
+    records: Sequence[StepRecord],
+    arm: Arm,
+    experiment: Experiment,
+    train: Sequence[Item],
+    backend: LossBackend,
 ) -> list[str]:
-    """Where what was sent for stored steps, from the first on, is not registered or not stored."""
+    """Where what was sent for stored steps, from the first on, is not registered or not stored.
+
+    Args:
+        records: the steps.
+        arm: the arm that took them.
+        experiment: the card and its registration.
+        train: the train split.
+        backend: who computes the arm's loss, as it was chosen for it.
+    """
     traces = [record["trace"] for record in records if "trace" in record]
     if len(traces) != len(records):
         return [
@@ -60,7 +75,13 @@ def record_problems(
         ]
     steps = [StepTrace.of(trace) for trace in traces]
     multi_turn = experiment.registration.search is not None
-    problems = step_problems(steps, arm, experiment, multi_turn)
+    problems = step_problems(steps, arm, experiment, multi_turn, backend)
+    by_another = [r["step"] for r in records if r.get("loss_backend", "service") != backend]
+    if by_another:
+        problems.append(
+            f"arm {arm.name}: step {by_another[0]} is not recorded with the {backend} loss, which "
+            f"was chosen{_also(len(by_another) - 1)}; run again with --retrain"
+        )
     other = [
         record["step"]
         for record, step in zip(records, steps, strict=True)
@@ -86,14 +107,23 @@ def record_problems(
 
 
 def step_problems(
-    steps: Sequence[StepTrace], arm: Arm, experiment: Experiment, multi_turn: bool
+    steps: Sequence[StepTrace],
+    arm: Arm,
+    experiment: Experiment,
+    multi_turn: bool,
+    backend: LossBackend,
 ) -> list[str]:
     """What is wrong with the requests of the first step that has something wrong."""
+    if backend not in arm.loss_backends:
+        return [
+            f"arm {arm.name}: the {backend} loss was chosen, {' or '.join(arm.loss_backends)} is "
+            "registered; choose one of these"
+        ]
     updated = [step.updates for step in steps]
     found = {
         number: lines
         for number, step in enumerate(steps)
-        if (lines := _step_lines(step, number, updated, arm, experiment, multi_turn))
+        if (lines := _step_lines(step, number, updated, arm, experiment, multi_turn, backend))
     }
     if not found:
         return []
@@ -109,6 +139,7 @@ def _step_lines(
     arm: Arm,
     experiment: Experiment,
     multi_turn: bool,
+    backend: LossBackend,
 ) -> list[str]:
     settings = sampled(arm, experiment, multi_turn)
     stale = {**settings, "version": float(sum(updated[: max(0, number - arm.lag)]))}
@@ -125,16 +156,26 @@ def _step_lines(
         *setting_problems("sampled", step.samples, stale, asked),
         *setting_problems("sampled for a gradient probe", step.probed, fresh, probes),
         *seed_problems([*step.samples, *step.probed]),
-        *loss_problems(step.losses, arm, step.updates),
+        *loss_problems(step.losses, arm, backend, step.updates),
         *setting_problems("updated", step.optimizer, adam(arm, experiment), step.updates),
         *step.faults[:SHOWN],
     ]
 
 
 def evaluation_problems(
-    sent: EvaluationTrace, experiment: Experiment, where: str = "evaluation"
+    sent: EvaluationTrace,
+    experiment: Experiment,
+    where: str = "evaluation",
+    updates: int | None = None,
 ) -> list[str]:
-    """Where the requests of an evaluation are not the registered ones."""
+    """Where the requests of an evaluation are not the registered ones.
+
+    Args:
+        sent: the requests.
+        experiment: the card and its registration.
+        where: how a line begins.
+        updates: how many are behind the weights to be evaluated; None where a path names them.
+    """
     spec = experiment.registration.evaluation
     expected: Settings = {
         "num_samples": 1.0 if sent.multi_turn else float(spec.samples),
@@ -143,6 +184,8 @@ def evaluation_problems(
         "top_p": 1.0,
         "top_k": -1.0,
     }
+    if updates is not None:
+        expected["version"] = float(updates)
     if not sent.samples:
         return [f"{where}: no request was recorded; evaluate at least 1 item"]
     lines = setting_problems("sampled", sent.samples, expected, sent.replies)
@@ -227,12 +270,13 @@ def not_held(evidence: Sequence[ArmTrace], experiment: Experiment) -> list[str]:
     return lines
 
 
-def loss_problems(losses: Sequence[Settings], arm: Arm, count: int) -> list[str]:
-    """Gradients that are not of the arm's loss, or not `count` of them, by a client it allows."""
-    custom = [settings for settings in losses if settings.get("loss") == CUSTOM]
-    if custom and CUSTOM in arm.loss_backends:
-        return setting_problems("asked for a gradient", losses, {"loss": CUSTOM}, count)
+def loss_problems(
+    losses: Sequence[Settings], arm: Arm, backend: LossBackend, count: int
+) -> list[str]:
+    """Gradients that are not of the arm's loss by its backend, or not `count` of them."""
     expected: Settings = {"loss": arm.loss, **{f"loss.{k}": v for k, v in arm.loss_config.items()}}
+    if backend == CUSTOM:
+        expected = {"loss": CUSTOM}
     extra = {key for settings in losses for key in settings} - set(expected)
     expected |= dict.fromkeys(sorted(extra))
     return setting_problems("asked for a gradient", losses, expected, count)

@@ -222,9 +222,10 @@ def tuning_problems(experiment: Experiment) -> list[str]:
     if min(rates) <= 0.0 or rates != sorted(set(rates)):
         problems.append(f"tuning: learning_rates {rates} must ascend from above 0")
     draws = tuning.steps * max(arm.groups_per_batch for arm in experiment.arms)
-    if draws + tuning.heldout > n:
+    held = tuning.heldout + experiment.probe_prompts
+    if draws + held > n:
         problems.append(
-            f"tuning: a trial takes {draws} prompts and {tuning.heldout} are held out, but the "
+            f"tuning: a trial takes {draws} prompts and {held} are held out, but the "
             f"train split has {n}; make trials shorter or the slice smaller"
         )
     return problems

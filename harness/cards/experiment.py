@@ -131,6 +131,12 @@ class Experiment:
         return tuple(arm for arm in self.arms if arm.look == look)
 
     @property
+    def probe_prompts(self) -> int:
+        """Train prompts of gradient probes, at the far end of the order: no arm trains on them."""
+        probe = self.registration.gradient_probe
+        return 0 if probe is None else max(probe.prompts(arm.steps) for arm in self.arms)
+
+    @property
     def weighed_roles(self) -> tuple[str, ...]:
         """The roles of arms that a criterion weighs; the others decide nothing."""
         weighed = {role for criterion in self.rule.criteria for role in criterion.weights}

@@ -334,7 +334,9 @@ class ArmKeeper:
     def _refuse_unregistered(self, arm: Arm, records: Sequence[StepRecord]) -> None:
         problems = [
             *execution_problems(self.experiment, arm, records, self.task().train),
-            *record_problems(records, arm, self.experiment, self.task().train),
+            *record_problems(
+                records, arm, self.experiment, self.task().train, self.loss_backend(arm)
+            ),
         ]
         if problems:
             raise RunError("\n".join(problems))

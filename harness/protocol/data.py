@@ -101,21 +101,22 @@ def _refuse_other_data(experiment: Experiment, folder: Path, sha256s: Mapping[st
 
 
 def refuse_too_few_prompts(experiment: Experiment, task: Task) -> None:
-    """Every arm needs the prompts that it and probes consume; of reused ones, those of a step.
+    """Every arm needs the prompts that it consumes, or if it reuses them those of a step.
+
+    Prompts of gradient probes are held out of all arms' and come on top.
 
     Raises:
         DataError: one line for each arm that needs more than the train split has.
     """
-    training, probe = experiment.registration.training, experiment.registration.gradient_probe
-    needed = [
-        (arm, arm.prompts + (0 if probe is None else probe.prompts(arm.steps)))
-        for arm in experiment.arms
-    ]
+    probes, reuse = experiment.probe_prompts, experiment.registration.training.reuse_prompts
+    beside = f" and gradient probes {probes} more" if probes else ""
+    needed = [(arm, arm.groups_per_batch if reuse else arm.prompts) for arm in experiment.arms]
     problems = [
-        f"arm {arm.name}: {arm.steps} steps of {arm.groups_per_batch} prompts need {count}, "
-        f"but the train split has {len(task.train)}; give it more data or fewer steps"
+        f"arm {arm.name}: {1 if reuse else arm.steps} steps of {arm.groups_per_batch} prompts need "
+        f"{count}{beside}, but the train split has {len(task.train)}; give it more data or fewer "
+        "steps"
         for arm, count in needed
-        if (arm.groups_per_batch if training.reuse_prompts else count) > len(task.train)
+        if count + probes > len(task.train)
     ]
     if problems:
         raise DataError("\n".join(problems))

@@ -261,6 +261,7 @@ class CardRun:
             self._train_task,
             self._run_id,
             self._retrain,
+            self._loss_client,
         ).choice()
         self._tuning_notes = choice.lines()
         self.experiment = replace(registered, learning_rates=choice.rates)

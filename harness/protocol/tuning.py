@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from harness.audit.requests import evaluation_problems, record_problems
 from harness.cards import Arm, Experiment
-from harness.cards.registration import Tuning
+from harness.cards.registration import LossBackend, Tuning
 from harness.errors import BudgetExceeded, RunError
 from harness.methods.tuning import best_rate, edge_rates
 from harness.protocol.budget import Clock, read_clock, wall_seconds
@@ -22,13 +22,12 @@ from harness.protocol.services import Service
 from harness.records import Row, StepRecord
 from harness.store import Entry, RunStore, produce_all
 from harness.tasks.task import Item, Task
+from harness.traces import StepTrace
 from harness.training.identity import trial_parts
 from harness.training.streams import data_order
 
 if TYPE_CHECKING:
-    import tinker
-
-    from harness.training.context import ArmContext
+    from harness.training.context import ArmContext, ArmState
 
 TIMED_ITEMS = 32
 
@@ -78,7 +77,8 @@ class Choice:
 class Tuner:
     """The trials of one experiment: each trained and scored once, whatever the number of workers.
 
-    `task` holds the train split; its test split is empty.
+    `task` holds the train split; its test split is empty. `loss_backend` says who was chosen to
+    compute an arm's loss.
     """
 
     experiment: Experiment
@@ -87,6 +87,7 @@ class Tuner:
     task: Task
     run_id: str
     retrain: bool
+    loss_backend: Callable[[Arm], LossBackend]
 
     def choice(self) -> Choice:
         """Try the grid, extend it while a best rate sits at its edge, and choose.
@@ -139,12 +140,9 @@ class Tuner:
 
     @property
     def _heldout(self) -> list[Item]:
-        return [self.task.train[index] for index in self._order[-self._spec.heldout :]]
-
-    @property
-    def _order(self) -> list[int]:
         seed = self.experiment.registration.training.data_order_seed
-        return data_order(seed, len(self.task.train))
+        order = data_order(seed, len(self.task.train))
+        return [self.task.train[index] for index in order[-self._spec.heldout :]]
 
     def _curves(self, rates: Sequence[float]) -> dict[str, dict[float, float]]:
         trials = {self.entry(arm, rate).key: (arm, rate) for arm in self._arms for rate in rates}
@@ -188,16 +186,18 @@ class Tuner:
         trial = self._trial(arm, rate)
         context = self._context(entry, trial, after_step)
         state = self.service.run(train_until(context, None, self._spec.steps))
-        _, sampler = state.snapshots.sampler(state.version)
-        rows = self._score(context, sampler, self._heldout)
+        rows = self._score(context, state, self._heldout)
         clock.tick()
         records = [entry.read_step(step) for step in range(trial.steps)]
-        spec = self.experiment.registration.evaluation
+        spec, backend = self.experiment.registration.evaluation, self.loss_backend(arm)
         seen = state.proxy.take()
-        scored = trace_evaluation(seen, rows, self._heldout, context.adapter, spec)
+        scored = self.service.run(
+            trace_evaluation(seen, rows, self._heldout, context.adapter, spec)
+        )
+        updates = sum(StepTrace.of(record["trace"]).updates for record in records)
         problems = [
-            *record_problems(records, trial, self.experiment, self.task.train),
-            *evaluation_problems(self.service.run(scored), self.experiment, f"tuning {name}:"),
+            *record_problems(records, trial, self.experiment, self.task.train, backend),
+            *evaluation_problems(scored, self.experiment, f"tuning {name}:", updates),
         ]
         if problems:
             raise RunError("\n".join(problems))
@@ -230,28 +230,29 @@ class Tuner:
         from harness.training.loop import run_step
 
         client, adapter = self.service.client(), self.service.adapter(self.task)
+        losses = {arm.name: self.loss_backend(arm) for arm in self.experiment.arms}
         total = 0.0
-        with throw_away_arms(client, adapter, self.experiment, self.task) as contexts:
+        with throw_away_arms(client, adapter, self.experiment, self.task, losses) as contexts:
             for arm in self._arms:
                 state = self.service.run(open_arm(contexts[arm.name]))
                 self.service.run(run_step(contexts[arm.name], state))  # the first one warms up
                 started = time.perf_counter()
                 self.service.run(run_step(contexts[arm.name], state))
                 stepped = time.perf_counter()
-                _, sampler = state.snapshots.sampler(state.version)
                 items = self._heldout[:TIMED_ITEMS]
-                self._score(contexts[arm.name], sampler, items)
+                self._score(contexts[arm.name], state, items)
                 scored = (time.perf_counter() - stepped) / len(items) * self._spec.heldout
                 total += self._spec.steps * (stepped - started) + scored
                 self.service.run(delete_checkpoints(client, contexts[arm.name].entry, state))
         return total * len(self._spec.learning_rates)
 
-    def _score(
-        self, context: ArmContext, sampler: tinker.SamplingClient, items: Sequence[Item]
-    ) -> list[Row]:
+    def _score(self, context: ArmContext, state: ArmState, items: Sequence[Item]) -> list[Row]:
+        """The rows of the weights after the last update, whatever the arm's lag."""
         from harness.training.evaluate import evaluate
 
         spec = self.experiment.registration.evaluation
+        self.service.run(state.saved())
+        sampler = state.snapshots.client(state.version)
         return self.service.run(evaluate(sampler, context.adapter, spec, items, _ignore))
 
     def _context(
@@ -261,7 +262,7 @@ class Tuner:
         from harness.training.context import arm_context
 
         client, adapter = self.service.client(), self.service.adapter(self.task)
-        context = arm_context(
+        return arm_context(
             self.experiment,
             trial,
             self.task,
@@ -270,9 +271,9 @@ class Tuner:
             entry,
             after_step=after_step,
             tracer=step_tracer(self.experiment, adapter, self.task.train),
+            loss_backend=self.loss_backend(trial),
+            heldout=self._spec.heldout,
         )
-        # without the slice, so that a trial can't reach it
-        return replace(context, order=self._order[: -self._spec.heldout])
 
 
 def _ignore(_row: Row) -> None:

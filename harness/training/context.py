@@ -17,7 +17,7 @@ from harness.tasks.task import Item, Task
 from harness.training.estimators import Estimator, estimator
 from harness.training.recording_proxy import RecordingProxy, RequestTrace
 from harness.training.snapshots import Snapshots
-from harness.training.streams import arm_order
+from harness.training.streams import arm_order, data_order
 from harness.training.task_adapter import AnyAdapter
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ Tracer = Callable[[RequestTrace, StepRecord], Awaitable[dict[str, JsonValue]]]
 class ArmContext:
     """All that one arm's training needs.
 
-    `order` is the fixed order of the train split; `before_step` is asked before each step and
-    raises to stop the run there, with the state kept.
+    `order` is what the arm draws of the train split, in order; `fresh` is held out of every arm's
+    order for gradient probes. `before_step` is asked before each step and raises to stop the run
+    there, with the state kept.
     """
 
     arm: Arm
@@ -42,6 +43,7 @@ class ArmContext:
     lora_rank: int
     train: Sequence[Item]
     order: Sequence[int]
+    fresh: Sequence[int]
     service: tinker.ServiceClient
     adapter: AnyAdapter
     estimator: Estimator
@@ -103,12 +105,16 @@ def arm_context(
     after_step: Callable[[StepRecord], None] = _ignore,
     tracer: Tracer,
     loss_backend: LossBackend = "service",
+    heldout: int = 0,
 ) -> ArmContext:
     """The context of an arm, the same for its training and for the steps that are thrown away.
 
-    What preflights see of an arm is what the run does only if both are made here.
+    What preflights see of an arm is what the run does only if both are made here. The last
+    `heldout` prompts of the split's order are out of its reach.
     """
-    spec = experiment.registration.training
+    spec, n = experiment.registration.training, len(task.train)
+    held_out = heldout + experiment.probe_prompts
+    split = data_order(spec.data_order_seed, n)
     return ArmContext(
         arm=arm,
         registration=experiment.registration,
@@ -117,11 +123,13 @@ def arm_context(
         train=task.train,
         order=arm_order(
             spec.data_order_seed,
-            len(task.train),
+            n,
             arm.groups_per_batch,
             arm.prompts,
             reuse=spec.reuse_prompts,
+            held_out=held_out,
         ),
+        fresh=split[max(0, n - held_out) : n - heldout],
         service=service,
         adapter=adapter,
         estimator=estimator(arm, [item.question for item in task.train]),

@@ -157,9 +157,17 @@ def _task_parts(experiment: Experiment) -> dict[str, object]:
 
 
 def _probe_parts(experiment: Experiment) -> dict[str, object]:
-    """A gradient probe changes no weight, but what is recorded."""
-    probe = experiment.registration.gradient_probe
-    return {} if probe is None else {"gradient_probe": probe.model_dump(mode="json")}
+    """A gradient probe changes what is recorded, and what is left to be drawn again."""
+    registration = experiment.registration
+    if registration.gradient_probe is None:
+        return {}
+    parts: dict[str, object] = {
+        "gradient_probe": registration.gradient_probe.model_dump(mode="json")
+    }
+    if not registration.training.reuse_prompts:
+        return parts
+    # the arm of most steps decides it, whichever that is
+    return merge_parts(parts, {"probe_prompts": experiment.probe_prompts})
 
 
 def _keyed(fields: Mapping[str, object]) -> dict[str, object]:

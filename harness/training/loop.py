@@ -160,14 +160,14 @@ async def probe_gradient(
 ) -> dict[str, float]:
     """The gradient's cosine with that of fresh rollouts, if the registration asks at this step.
 
-    The fresh prompts are taken from the far end of the order, which no arm trains on.
+    The fresh prompts are held out for it: no arm trains on them.
     """
     probe, step = context.registration.gradient_probe, state.version
     if probe is None or step % probe.every:
         return {}
     where = f"arm {context.arm.name}: step {step}, gradient probe"
-    at = len(context.order) - (step // probe.every + 1) * probe.groups
-    prompts = [(index, context.train[index]) for index in context.order[at : at + probe.groups]]
+    at = len(context.fresh) - (step // probe.every + 1) * probe.groups
+    prompts = [(index, context.train[index]) for index in context.fresh[at : at + probe.groups]]
     fresh, sampler = fresh_arm(context.arm, probe.groups), state.snapshots.client(step)
     groups, (client, path) = await gather(
         sample_step(sampler, context.adapter, fresh, step, prompts), probe_client(context, state)
@@ -215,12 +215,12 @@ def adam_params(context: ArmContext) -> tinker.AdamParams:
 
 
 def _refuse_too_few_prompts(context: ArmContext) -> None:
-    probe = context.registration.gradient_probe
-    probes = 0 if probe is None else probe.prompts(context.arm.steps)
-    if context.arm.prompts + probes > len(context.order):
+    arm, left = context.arm, len(context.order)
+    if arm.prompts > left:
+        held = len(context.train) - left
+        beside = f" beside {held} held out" if held else ""
         raise DataError(
-            f"arm {context.arm.name}: {context.arm.steps} steps of "
-            f"{context.arm.groups_per_batch} prompts need {context.arm.prompts + probes}"
-            f"{f', {probes} of them for gradient probes' if probes else ''}, but the train "
-            f"split has {len(context.order)}; give it more data or fewer steps"
+            f"arm {arm.name}: {arm.steps} steps of {arm.groups_per_batch} prompts need "
+            f"{arm.prompts}, but the train split has {left}{beside}; give it more "
+            "data or fewer steps"
         )

@@ -278,6 +278,7 @@ def sent_arm(experiment: Experiment, arm: Arm) -> ArmTrace:
     return ArmTrace(
         arm=arm.name,
         multi_turn=False,
+        loss_backend=arm.loss_backends[0],
         steps=[
             StepTrace(
                 created=[] if step else [{**created, **flags}],

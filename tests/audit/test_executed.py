@@ -23,11 +23,13 @@ N_TRAIN = len(TRAIN)
 def test_the_registered_order_is_that_of_the_loop(experiment, n_train, reuse):
     """Two computations of one order agree at every step of every pass."""
     training = experiment.registration.training.model_copy(update={"reuse_prompts": reuse})
-    for arm in experiment.arms:
+    registration = experiment.registration.model_copy(update={"training": training})
+    reusing = dataclasses.replace(experiment, registration=registration)
+    for arm in reusing.arms:
         size = arm.groups_per_batch
         order = arm_order(training.data_order_seed, n_train, size, arm.prompts, reuse=reuse)
         for step in range(arm.steps):
-            drawn = step_prompts(arm, training, n_train, step)
+            drawn = step_prompts(reusing, arm, n_train, step)
             assert drawn == order[step * size : (step + 1) * size]
             assert len(drawn) == size
 
@@ -142,7 +144,7 @@ def _search():
                 "episodes_G": [{**empty, **ended, "empty": 1.0, "turns": 2.0} for _ in range(8)],
                 "dropped": True,
             }
-            for prompt in step_prompts(arm, experiment.registration.training, N_TRAIN, step)
+            for prompt in step_prompts(experiment, arm, N_TRAIN, step)
         ]
         records.append(
             {"step": step, "version": step, "sampled_version": step, "groups": groups}
@@ -179,7 +181,7 @@ def _sound_steps(experiment):
                 "tokens_G_T": [[5, 2], [4, 2]],
                 "logprobs_G_T": [[-0.5, -0.1], [-1.0, -0.1]],
             }
-            for prompt in step_prompts(arm, training, N_TRAIN, step)
+            for prompt in step_prompts(experiment, arm, N_TRAIN, step)
         ]
         records.append(
             {"step": step, "version": step, "sampled_version": step, "groups": groups}

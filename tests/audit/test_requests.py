@@ -18,7 +18,7 @@ def test_results_without_an_account_are_told(experiment):
     """What an earlier version stored is not vouched for; --retrain makes an account."""
     arm = experiment.arms[0]
 
-    (line,) = record_problems([{"step": 0}, {"step": 1}], arm, experiment, TRAIN)
+    (line,) = record_problems([{"step": 0}, {"step": 1}], arm, experiment, TRAIN, "service")
     assert "2 of 2 steps have no request trace; run again with --retrain" in line
     (line,) = scored_problems("base", [], {"accuracy": 0.5}, experiment)
     assert line.startswith("evaluation of base: no request trace; run again")
@@ -49,7 +49,7 @@ def test_a_record_is_held_against_its_account(experiment, sound):
     def problems(change=lambda _: None, train=TRAIN) -> list[str]:
         records = [record(step, account) for step, account in enumerate(sent.steps)]
         change(records[1]["groups"][3])
-        return record_problems(records, arm, experiment, train)
+        return record_problems(records, arm, experiment, train, "service")
 
     assert problems() == []
     for key, value in (

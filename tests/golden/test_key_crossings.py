@@ -95,7 +95,7 @@ class Parts:
 def keys(experiment):
     """The keys of an experiment by kind: of arms and what is made of them in the arms' order."""
     found = [entry.key for entry in kept_entries(experiment, Parts())]
-    tuner = Tuner(experiment, Parts(), Served(experiment), None, "keys", False)
+    tuner = Tuner(experiment, Parts(), Served(experiment), None, "keys", False, None)
     n = len(experiment.arms)
     return {
         ARM: found[:n],

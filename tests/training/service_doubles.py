@@ -23,9 +23,8 @@ from harness.cards import Experiment, load_experiment
 from harness.records import StepRecord
 from harness.store import RunStore
 from harness.tasks.gsm8k import Problem, Task
+from harness.training import context
 from harness.training.context import ArmContext
-from harness.training.estimators import estimator
-from harness.training.streams import data_order
 from harness.training.word_problems import ProblemAdapter
 
 CARD = Path(__file__).parents[2] / "experiments" / "cards" / "gs1_vs_grpo_gsm8k_2b.json"
@@ -322,18 +321,13 @@ def arm_context(
     after_step: Callable[[StepRecord], None] = lambda _record: None,
 ) -> ArmContext:
     """The context in which one arm trains, with its entry under `folder`."""
-    arm = experiment.arm(name)
-    return ArmContext(
-        arm=arm,
-        registration=experiment.registration,
-        base_model=experiment.card.base_model,
-        lora_rank=experiment.card.lora_rank,
-        train=task.train,
-        order=data_order(experiment.registration.training.data_order_seed, len(task.train)),
-        service=service,  # type: ignore[arg-type]  # a double
-        adapter=adapter,
-        estimator=estimator(arm, [problem.question for problem in task.train]),
-        entry=RunStore(folder).entry(f"arm/{name}", {"arm": name}),
+    return context.arm_context(
+        experiment,
+        experiment.arm(name),
+        task,
+        service,  # type: ignore[arg-type]  # a double
+        adapter,
+        RunStore(folder).entry(f"arm/{name}", {"arm": name}),
         before_step=before_step,
         after_step=after_step,
         tracer=step_tracer(experiment, adapter, task.train, replayed=None),

@@ -15,12 +15,14 @@ from harness.training.loop import train_until
 def _context(words, service, renderer, tmp_path):
     """The context of an arm of four groups of two; `drop` is what is registered."""
 
-    def made(drop=True, folder="store", lag=0, **changes):
+    def made(drop=True, folder="store", lag=0, probe=None, **changes):
         experiment = small_experiment(lag)
         training = experiment.registration.training.model_copy(
             update={"drop_zero_variance_groups": drop}
         )
-        registration = experiment.registration.model_copy(update={"training": training})
+        registration = experiment.registration.model_copy(
+            update={"training": training, "gradient_probe": probe}
+        )
         experiment = dataclasses.replace(experiment, registration=registration)
         built = arm_context(experiment, GRPO, words, service, renderer, tmp_path / folder)
         return dataclasses.replace(built, **changes)
@@ -158,9 +160,7 @@ def test_a_gradient_probe_does_not_depend_on_the_drop(context):
     probe = GradientProbe(groups=2, every=1)
     probed = []
     for drop in (True, False):
-        built = context(drop=drop, folder=f"drop-{drop}")
-        registration = built.registration.model_copy(update={"gradient_probe": probe})
-        probing = dataclasses.replace(built, registration=registration)
+        probing = context(drop=drop, folder=f"drop-{drop}", probe=probe)
         train(probing, 1)
         (record,) = stored(probing)
         probed.append({k: v for k, v in record["metrics"].items() if k.startswith("probe/")})

@@ -237,15 +237,15 @@ def test_the_gradient_probe_runs_at_every_kth_step_on_fresh_prompts(context, ser
     rates = [adam.learning_rate for _, _, adam in service.named("optim_step")]
     assert rates.count(0.0) == 9
     trained = {g["prompt"] for record in stored(probed) for g in record["groups"]}
-    far = {probed.train[index].question for index in probed.order[-6:]}
+    far = {probed.train[index].question for index in probed.fresh}
     asked = {question for question in far for r in service.requests if question in r.prompt}
     assert asked == far
-    assert not trained & set(probed.order[-6:])
+    assert not trained & set(probed.fresh)
 
 
 def test_prompts_of_the_probe_are_counted_before_training(context):
-    """20 prompts of the arm and 5 x 10 of the probe are more than the 60 of the split."""
-    with pytest.raises(DataError, match="need 70, 50 of them for gradient probes"):
+    """20 prompts of the arm and 5 x 10 of the probes are more than the 60 of the split."""
+    with pytest.raises(DataError, match="need 20, but the train split has 10 beside 50 held out"):
         train(context(probe=GradientProbe(groups=10, every=1)))
 
 

@@ -42,14 +42,16 @@ async def collect(
 ) -> ThrowAwayEvidence:
     """The arm's own loop code, for the registered number of timed steps.
 
-    Arms run one after another, so that none is timed against another's load.
+    Arms run one after another, so that none is timed against another's load. `losses` says who was
+    chosen to compute the loss of each arm, by default the first that it names.
     """
+    chosen = losses or {arm.name: arm.loss_backends[0] for arm in experiment.arms}
     timed, spec = (
         experiment.registration.feasibility.timed_steps,
         experiment.registration.evaluation,
     )
     arms, traces, states = [], [], {}
-    with throw_away_arms(service, adapter, experiment, task, losses) as contexts:
+    with throw_away_arms(service, adapter, experiment, task, chosen) as contexts:
         for context in contexts.values():
             states[context.arm.name] = state = await open_arm(context)
             records = [await run_step(context, state) for _ in range(timed)]
@@ -58,6 +60,7 @@ async def collect(
                 ArmTrace(
                     arm=context.arm.name,
                     multi_turn=adapter.multi_turn,
+                    loss_backend=chosen[context.arm.name],
                     steps=[StepTrace.of(record["trace"]) for record in records],
                     unregistered=execution_problems(experiment, context.arm, records, task.train),
                 )
