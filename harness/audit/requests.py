@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import orjson
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from harness.cards import Arm, Experiment
 from harness.evidence import Evidence
@@ -38,16 +38,19 @@ class Carried(NamedTuple):
 class StepTrace(Evidence):
     """The requests of one step: samples in the order of their seeds, the rest as it was made.
 
-    `created` are the training clients that were created new. `samples` are sampling requests, each
-    with the `version` of its sampler: the updates behind its weights; `probed` are those of a
-    gradient probe. `losses` are gradients asked for, `optimizer` the updates, `datums_sha256` is
-    the `digest` of all datums, `questions_sha256` that of what was asked.
+    `created` are the training clients that were created new, `loaded` the states that took the
+    place of a client's weights (none in records that are older than this field). `samples` are
+    sampling requests, each with the `version` of its sampler: the updates behind its weights;
+    `probed` are those of a gradient probe. `losses` are gradients asked for, `optimizer` the
+    updates, `datums_sha256` is the `digest` of all datums, `questions_sha256` that of what was
+    asked.
     `faults` says where datums, prompts or rewards are not those of the responses that came back.
     `replies` counts the turns of its rollouts, `updates` is 0 where all of its groups were dropped
     and nothing was to update, else 1.
     """
 
     created: list[Settings]
+    loaded: list[Settings] = Field(default_factory=list)
     samples: list[Settings]
     probed: list[Settings]
     losses: list[Settings]
@@ -169,6 +172,7 @@ def _step_lines(
         *setting_problems(
             "created a client", step.created, created(arm, experiment), int(number == 0)
         ),
+        *setting_problems("loaded a state", step.loaded, {}, 0),
         *setting_problems("sampled", step.samples, stale, asked),
         *setting_problems("sampled for a gradient probe", step.probed, fresh, probes),
         *seed_problems([*step.samples, *step.probed]),
