@@ -197,8 +197,8 @@ def moments_left_behind(monkeypatch: Any) -> None:
     """A resumed arm takes up its weights with a fresh optimizer."""
 
     async def without(self: Any, path: str) -> ScriptedTrainer:
-        weights, _, updates = self._service.saved[path]
-        return ScriptedTrainer(self._service, weights, 0.0, updates)
+        weights, _, updates = self._client.saved[path]
+        return ScriptedTrainer(self._client, weights, 0.0, updates)
 
     name = "create_training_client_from_state_with_optimizer_async"
     monkeypatch.setattr(Service, name, without)
