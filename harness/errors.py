@@ -12,6 +12,7 @@
     │   ├── ServiceRefused       it answered, and said no (key, model, request)
     │   └── ServiceDied          it stopped while the run was under way
     ├── RunError             training or evaluation produced something that can't be used
+    │   └── CallRefused          it called the service in a way that nothing records
     └── BudgetExceeded       the registered wall-time cap was reached; state is kept
 
 A message is one line: what, the value, the bound, and what to do. Where several problems are found
@@ -65,6 +66,10 @@ class ServiceDied(ServiceError):
 
 class RunError(HarnessError, RuntimeError):
     """Training or evaluation produced something that can't be used, such as a NaN reward."""
+
+
+class CallRefused(RunError):
+    """Code called the service in a way that is neither recorded nor known to change nothing."""
 
 
 class BudgetExceeded(HarnessError, RuntimeError):

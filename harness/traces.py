@@ -29,16 +29,18 @@ class Carried(NamedTuple):
 class StepTrace(Evidence):
     """The requests of one step: samples in the order of their seeds, the rest as it was made.
 
-    `created` are the training clients that were created new. `samples` are sampling requests, each
-    with the `version` of its sampler: the updates behind its weights; `probed` are those of a
-    gradient probe. `losses` are gradients asked for, `optimizer` the updates, `datums_sha256` is
-    the `digest` of all datums, `questions_sha256` that of what was asked.
+    `created` are the training clients that were created new, `loaded` the states that took the
+    place of a client's weights. `samples` are sampling requests, each with the `version` of its
+    sampler: the updates behind its weights; `probed` are those of a gradient probe. `losses` are
+    gradients asked for, `optimizer` the updates, `datums_sha256` is the `digest` of all datums,
+    `questions_sha256` that of what was asked.
     `faults` says where datums, prompts or rewards are not those of the responses that came back.
     `replies` counts the turns of its rollouts, `updates` is 0 where all of its groups were dropped
     and nothing was to update, else 1.
     """
 
     created: list[Settings]
+    loaded: list[Settings]
     samples: list[Settings]
     probed: list[Settings]
     losses: list[Settings]

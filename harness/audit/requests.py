@@ -153,6 +153,7 @@ def _step_lines(
         *setting_problems(
             "created a client", step.created, created(arm, experiment), int(number == 0)
         ),
+        *setting_problems("loaded a state", step.loaded, {}, 0),
         *setting_problems("sampled", step.samples, stale, asked),
         *setting_problems("sampled for a gradient probe", step.probed, fresh, probes),
         *seed_problems([*step.samples, *step.probed]),

@@ -112,6 +112,7 @@ async def trace_step(
     faults += reward_faults([(where, paid, r.reward) for (where, _, _, paid), r in beside])
     return StepTrace(
         created=seen.created,
+        loaded=seen.loaded,
         samples=in_order(asked for asked in seen.samples if asked not in others),
         probed=in_order(others),
         losses=seen.losses,

@@ -253,7 +253,10 @@ class ArmKeeper:
         self._refuse_overspending()
         clock, items = Clock(entry), self.task().test
         name = "base model" if arm is None else arm.name
-        proxy, adapter = RecordingProxy(self.service.client()), self.service.adapter(self.task())
+        proxy, adapter = (
+            RecordingProxy(self.service.client()),
+            self.service.adapter(self.task()),
+        )
         spec = self.experiment.registration.evaluation
         rows_planned = len(items) * (spec.samples if adapter.multi_turn else 1)
         live = LiveLine(self.runs_dir, self.experiment, name, "evaluation", rows_planned)

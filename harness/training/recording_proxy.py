@@ -1,19 +1,26 @@
-"""A service that notes what passes through it: the SDK's clients, with a proxy before each call.
+"""A recording proxy before the SDK's clients: what is asked of a service, and what it answers.
 
-What a loop means to send is in its code; what it sends is only here. The clients behind it do their
-work undisturbed, and calls that nothing is said of here pass through unseen.
+What a loop means to send is in its code; what it sends is only here. Each client lists what may be
+called on it: its own methods record what changes weights or samples and then call the SDK's, names
+in `passed` go through as they are, and every other call is refused. The SDK's synchronous forms are
+refused too, but for one that has no asynchronous form that leaves the event loop free.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from harness.errors import CallRefused
 from harness.traces import CUSTOM, Settings, as_settings
 
 if TYPE_CHECKING:
     import tinker
+
+UNKNOWN = -1
+"""The updates behind a state that nobody knows of."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class RequestTrace:
     """What was asked for since it was last taken, and what came back."""
 
     created: list[Settings] = field(default_factory=list)
+    loaded: list[Settings] = field(default_factory=list)
     samplers: list[Settings] = field(default_factory=list)
     samples: list[Settings] = field(default_factory=list)
     responses: list[Response] = field(default_factory=list)
@@ -51,132 +59,182 @@ class RequestTrace:
 
 
 class RecordingProxy:
-    """Stands before a service client. `seen` is what was noted since `take`.
+    """Stands before a service client. `seen` is what was recorded since `take`.
 
     `versions` says of states and samplers, by path, how many updates are behind them: of what an
-    earlier process saved the proxy has to be given it.
+    earlier process saved, the proxy has to be given the count.
     """
 
     def __init__(
         self, service: tinker.ServiceClient, versions: Mapping[str, int] | None = None
     ) -> None:
         self._service = service
-        self._versions = dict(versions or {})
+        self.versions = dict(versions or {})
         self.seen = RequestTrace()
 
     def client(self) -> tinker.ServiceClient:
-        """The proxy in the place of the service: it has all that the service has."""
-        return cast("tinker.ServiceClient", self)
+        """A client in the place of the service's, and so is every client that it makes."""
+        return cast("tinker.ServiceClient", Service(self._service, self))
 
     def take(self) -> RequestTrace:
         """What was seen since this was last called."""
         seen, self.seen = self.seen, RequestTrace()
         return seen
 
-    def __getattr__(self, name: str) -> Any:  # the SDK's attributes, whatever their type
-        return getattr(self._service, name)
+
+class _Listed:
+    """A client of which only what is listed may be called."""
+
+    of: ClassVar[str]
+    """The SDK's name of the client."""
+    passed: ClassVar[frozenset[str]] = frozenset()
+    """What is called unrecorded: it changes neither weights nor samples."""
+    _client: Any  # one of the SDK's clients or futures
+
+    def __getattr__(self, name: str) -> Any:  # the SDK's methods, whatever their type
+        # Python and its libraries ask any object for such names
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in self.passed:
+            return getattr(self._client, name)
+        raise CallRefused(
+            f"{self.of}.{name}: not among the calls that are recorded or may pass unrecorded; call "
+            f"one of {', '.join(sorted(listed(type(self))))}"
+        )
+
+
+def listed(proxy: type[_Listed]) -> frozenset[str]:
+    """What may be called on the client behind a proxy: what is passed, and its own methods."""
+    own = {name for name, value in vars(proxy).items() if inspect.isfunction(value)}
+    return proxy.passed | {name for name in own if not name.startswith("_")}
+
+
+class Service(_Listed):
+    """Stands before a service client."""
+
+    of = "ServiceClient"
+
+    def __init__(self, client: tinker.ServiceClient, proxy: RecordingProxy) -> None:
+        self._client, self._proxy = client, proxy
 
     async def create_lora_training_client_async(
         self, base_model: str, **settings: Any
     ) -> tinker.TrainingClient:
-        """Note with what a training client is created."""
-        self.seen.created.append(as_settings({"base_model": base_model, **settings}))
-        client = await self._service.create_lora_training_client_async(base_model, **settings)
-        return self._trainer(client, 0)
+        """Record with what a training client is created."""
+        self._proxy.seen.created.append(as_settings({"base_model": base_model, **settings}))
+        client = await self._client.create_lora_training_client_async(base_model, **settings)
+        return cast("tinker.TrainingClient", Trainer(client, self._proxy, 0))
 
     async def create_training_client_from_state_with_optimizer_async(
         self, path: str
     ) -> tinker.TrainingClient:
-        """A client that goes on behind the updates that its path is known for, else behind -1."""
-        service = self._service
+        """A client that goes on behind the updates that its path is known for, or UNKNOWN ones."""
+        service = self._client
         client = await service.create_training_client_from_state_with_optimizer_async(path)
-        return self._trainer(client, self._versions.get(path, -1))
+        updates = self._proxy.versions.get(path, UNKNOWN)
+        return cast("tinker.TrainingClient", Trainer(client, self._proxy, updates))
 
     async def create_sampling_client_async(
         self, model_path: str | None = None, base_model: str | None = None
     ) -> tinker.SamplingClient:
-        """Note what a sampler is created on, and know which version its path was saved as."""
+        """Record what a sampler is created on, and know which version its path was saved as."""
         asked = {"model_path": model_path, "base_model": base_model}
-        self.seen.samplers.append(as_settings(asked))
-        client = await self._service.create_sampling_client_async(model_path, base_model)
-        return self.sampler(client, None if model_path is None else self._versions.get(model_path))
-
-    def sampler(self, client: tinker.SamplingClient, version: int | None) -> tinker.SamplingClient:
-        """A sampler of weights after `version` updates, with a proxy before it."""
-        return cast("tinker.SamplingClient", _Sampler(client, self, version))
-
-    def _trainer(self, client: tinker.TrainingClient, updates: int) -> tinker.TrainingClient:
-        return cast("tinker.TrainingClient", _Trainer(client, self, self._versions, updates))
+        self._proxy.seen.samplers.append(as_settings(asked))
+        client = await self._client.create_sampling_client_async(model_path, base_model)
+        version = None if model_path is None else self._proxy.versions.get(model_path)
+        return cast("tinker.SamplingClient", Sampler(client, self._proxy, version))
 
 
-class _Trainer:
-    def __init__(
-        self,
-        client: tinker.TrainingClient,
-        proxy: RecordingProxy,
-        versions: dict[str, int],
-        updates: int,
-    ) -> None:
-        self._client, self._witness, self._versions = client, proxy, versions
-        self._updates = updates
+class Trainer(_Listed):
+    """Stands before a training client, whose weights are those after `updates` updates."""
 
-    def __getattr__(self, name: str) -> Any:  # the SDK's attributes, whatever their type
-        return getattr(self._client, name)
+    of = "TrainingClient"
+    passed = frozenset({"forward_async", "get_info_async", "save_state_async"})
+
+    def __init__(self, client: tinker.TrainingClient, proxy: RecordingProxy, updates: int) -> None:
+        self._client, self._proxy, self._updates = client, proxy, updates
 
     async def forward_backward_async(
-        self, data: list[tinker.Datum], loss: Any, config: dict[str, float] | None = None
+        self,
+        data: list[tinker.Datum],
+        loss_fn: Any,  # one of the SDK's literals
+        loss_fn_config: dict[str, float] | None = None,
     ) -> Any:
-        seen = self._witness.seen
-        bounds = {f"loss.{key}": value for key, value in (config or {}).items()}
-        seen.losses.append(as_settings({"loss": loss, **bounds}))
+        """Record loss and datums."""
+        seen = self._proxy.seen
+        bounds = {f"loss.{key}": value for key, value in (loss_fn_config or {}).items()}
+        seen.losses.append(as_settings({"loss": loss_fn, **bounds}))
         seen.datums += data
-        return await self._client.forward_backward_async(data, loss, config)
+        return await self._client.forward_backward_async(data, loss_fn, loss_fn_config)
 
     async def forward_backward_custom_async(
-        self, data: list[tinker.Datum], loss: Callable[..., Any]
+        self, data: list[tinker.Datum], loss_fn: Callable[..., Any]
     ) -> Any:
-        self._witness.seen.losses.append({"loss": CUSTOM})
-        self._witness.seen.datums += data
-        return await self._client.forward_backward_custom_async(data, loss)
+        """Record the datums, and that the loss is this client's."""
+        self._proxy.seen.losses.append({"loss": CUSTOM})
+        self._proxy.seen.datums += data
+        return await self._client.forward_backward_custom_async(data, loss_fn)
 
-    async def optim_step_async(self, adam: tinker.AdamParams) -> Any:
-        self._witness.seen.optimizer.append(as_settings(adam.model_dump()))
+    async def optim_step_async(self, adam_params: tinker.AdamParams) -> Any:
+        """Record the update."""
+        self._proxy.seen.optimizer.append(as_settings(adam_params.model_dump()))
         self._updates += 1
-        return await self._client.optim_step_async(adam)
+        return await self._client.optim_step_async(adam_params)
+
+    async def load_state_async(self, path: str) -> Any:
+        """Record whose weights take the place of the client's."""
+        self._load(path, optimizer=False)
+        return await self._client.load_state_async(path)
+
+    async def load_state_with_optimizer_async(self, path: str) -> Any:
+        """Record whose weights and moments take the place of the client's."""
+        self._load(path, optimizer=True)
+        return await self._client.load_state_with_optimizer_async(path)
 
     async def save_weights_for_sampler_async(
         self, name: str, ttl_seconds: int | None = None
     ) -> Any:
+        """Know the version under the path that the answer names."""
         version = self._updates
         future = await self._client.save_weights_for_sampler_async(name, ttl_seconds)
-        return _Saved(future, self, version)
+        return Saved(future, self._proxy, version)
 
     def save_weights_and_get_sampling_client(self) -> tinker.SamplingClient:
+        """Know the version of the sampler. The SDK's asynchronous form blocks the event loop."""
         version = self._updates
-        return self._witness.sampler(self._client.save_weights_and_get_sampling_client(), version)
+        client = self._client.save_weights_and_get_sampling_client()
+        return cast("tinker.SamplingClient", Sampler(client, self._proxy, version))
 
-    def saved(self, path: str, version: int) -> None:
-        self._versions[path] = version
+    def _load(self, path: str, optimizer: bool) -> None:
+        self._proxy.seen.loaded.append(as_settings({"path": path, "optimizer": optimizer}))
+        self._updates = self._proxy.versions.get(path, UNKNOWN)
 
 
-class _Saved:
-    def __init__(self, future: Any, trainer: _Trainer, version: int) -> None:
-        self._future, self._trainer, self._version = future, trainer, version
+class Saved(_Listed):
+    """Stands before the future of saved weights; other futures are the SDK's own."""
+
+    of = "APIFuture"
+
+    def __init__(self, future: Any, proxy: RecordingProxy, version: int) -> None:
+        self._client, self._proxy, self._version = future, proxy, version
 
     async def result_async(self) -> Any:
-        result = await self._future.result_async()
-        self._trainer.saved(result.path, self._version)
+        """Know the path of the weights."""
+        result = await self._client.result_async()
+        self._proxy.versions[result.path] = self._version
         return result
 
 
-class _Sampler:
+class Sampler(_Listed):
+    """Stands before a sampling client of weights after `version` updates, None if unknown."""
+
+    of = "SamplingClient"
+    passed = frozenset({"compute_logprobs_async"})
+
     def __init__(
         self, client: tinker.SamplingClient, proxy: RecordingProxy, version: int | None
     ) -> None:
-        self._client, self._witness, self._version = client, proxy, version
-
-    def __getattr__(self, name: str) -> Any:  # the SDK's attributes, whatever their type
-        return getattr(self._client, name)
+        self._client, self._proxy, self._version = client, proxy, version
 
     async def sample_async(
         self,
@@ -184,10 +242,11 @@ class _Sampler:
         num_samples: int,
         sampling_params: tinker.SamplingParams,
     ) -> tinker.SampleResponse:
+        """Record the request, and every sequence that came back."""
         asked = {"num_samples": num_samples, "version": self._version}
-        seen = self._witness.seen
+        seen = self._proxy.seen
         seen.samples.append(as_settings({**sampling_params.model_dump(), **asked}))
-        response = await self._client.sample_async(
+        response: tinker.SampleResponse = await self._client.sample_async(
             prompt=prompt, num_samples=num_samples, sampling_params=sampling_params
         )
         seed = -1 if sampling_params.seed is None else sampling_params.seed

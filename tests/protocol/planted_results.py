@@ -33,7 +33,7 @@ from harness.protocol.decider import Decider
 from harness.store import Entry
 from harness.training import evaluate, loop, rollouts, word_problems
 from harness.training.fingerprints import learner_fingerprint
-from harness.training.recording_proxy import RecordingProxy
+from harness.training.recording_proxy import Service
 from harness.training.snapshots import Snapshots
 from harness.training.word_problems import ProblemAdapter
 
@@ -197,11 +197,11 @@ def moments_left_behind(monkeypatch: Any) -> None:
     """A resumed arm takes up its weights with a fresh optimizer."""
 
     async def without(self: Any, path: str) -> ScriptedTrainer:
-        weights, _, updates = self._service.saved[path]
-        return ScriptedTrainer(self._service, weights, 0.0, updates)
+        weights, _, updates = self._client.saved[path]
+        return ScriptedTrainer(self._client, weights, 0.0, updates)
 
     name = "create_training_client_from_state_with_optimizer_async"
-    monkeypatch.setattr(RecordingProxy, name, without)
+    monkeypatch.setattr(Service, name, without)
 
 
 def older_state_restored(monkeypatch: Any) -> None:
@@ -272,13 +272,13 @@ def always_the_first_arm(monkeypatch: Any) -> None:
 
 def trained_base(monkeypatch: Any) -> None:
     """The base model is evaluated from trained weights."""
-    original, seen = RecordingProxy.create_sampling_client_async, []
+    original, seen = Service.create_sampling_client_async, []
 
     async def trained(self: Any, path: Any = None, _base: Any = None) -> Any:
         seen.extend([path] if path else [])
         return await original(self, path or seen[0], None)
 
-    monkeypatch.setattr(RecordingProxy, "create_sampling_client_async", trained)
+    monkeypatch.setattr(Service, "create_sampling_client_async", trained)
 
 
 def best_of_two(monkeypatch: Any) -> None:

@@ -111,6 +111,37 @@ def opened_with(change: Callable[[Any], dict[str, Any]]) -> Edit:
     return method(throw_away, "open_arm", opened)
 
 
+async def warm_start(original: Any, context: Any) -> Any:
+    """A fresh arm loads a state before its first step."""
+    state = await original(context)
+    saved = await (await state.client.save_state_async("warm", 60)).result_async()
+    await (await state.client.load_state_async(saved.path)).result_async()
+    return state
+
+
+async def gradient_in_sync(original: Any, client: Any, batches: Any, arm: Any, *more: Any) -> Any:
+    """The gradient is asked for once more, by the SDK's synchronous form."""
+    client.forward_backward(batches[0], arm.loss)
+    return await original(client, batches, arm, *more)
+
+
+async def step_in_sync(original: Any, client: Any, batches: Any, arm: Any, *more: Any) -> Any:
+    """The optimizer steps once more, by the SDK's synchronous form."""
+    client.optim_step(more[-1])
+    return await original(client, batches, arm, *more)
+
+
+async def sample_in_sync(_original: Any, self: Any, prompt: Any) -> Any:
+    """Rollouts are sampled by the SDK's synchronous form."""
+    params = self._sampling.params(self._seed)
+    return self._sampling.sampler.sample(prompt, self._num_samples, params).result()
+
+
+async def unnamed_snapshot(_original: Any, self: Any, client: Any, version: int) -> None:
+    """Snapshots are saved by the SDK's asynchronous form, which nothing records."""
+    self._clients[version] = await client.save_weights_and_get_sampling_client_async()
+
+
 def without_unembedding(context: Any) -> dict[str, Any]:
     """The unembedding does not train."""
     training = context.registration.training.model_copy(update={"train_unembed": False})
@@ -265,7 +296,25 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     "another_init": (
         opened_with(lambda c: {"arm": dataclasses.replace(c.arm, seed=1)}), "with seed 1",
     ),
+    "warm_start": (
+        method(throw_away, "open_arm", warm_start), "step 0 loaded a state 1 times, 0 expected",
+    ),
 }  # fmt: skip
+
+REFUSED: dict[str, tuple[Edit, str]] = {
+    "gradient_in_sync": (
+        method(loop, "update", gradient_in_sync), "TrainingClient.forward_backward: not among",
+    ),
+    "step_in_sync": (method(loop, "update", step_in_sync), "TrainingClient.optim_step: not among"),
+    "sample_in_sync": (
+        method(GroupCompleter, "_request", sample_in_sync), "SamplingClient.sample: not among",
+    ),
+    "unnamed_snapshot": (
+        method(Snapshots, "save", unnamed_snapshot),
+        "TrainingClient.save_weights_and_get_sampling_client_async: not among",
+    ),
+}  # fmt: skip
+"""Calls that no request trace would show: the recording proxy refuses them, so the item errs."""
 
 
 def hurried(original: Any, self: Any, *these: Any) -> Any:

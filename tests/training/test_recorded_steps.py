@@ -4,13 +4,13 @@ import asyncio
 import dataclasses
 
 import pytest
-from mistakes import BY_TURNS, MISTAKES
+from mistakes import BY_TURNS, MISTAKES, REFUSED
 from search_doubles import SearchService, compact_adapter, small_search
 from service_doubles import ScriptedService, ScriptedTrainer, small_experiment
 
 from harness.audit import capability
 from harness.audit.throw_away import ThrowAwayEvidence
-from harness.errors import RunError
+from harness.errors import CallRefused, RunError
 from harness.tasks.sec_search import Selection, synthetic_task
 from harness.tasks.sec_search.synthetic import TINY
 from harness.training import evaluate
@@ -60,6 +60,17 @@ def test_a_mistake_in_the_loop_is_named(problems, small, monkeypatch, name):
     edit(monkeypatch)
 
     assert any(words in line for line in problems(small)), problems(small)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_call_that_nothing_records_ends_the_steps(problems, small, monkeypatch, name):
+    """The first such call is refused by one line that names it."""
+    edit, words = REFUSED[name]
+    edit(monkeypatch)
+
+    with pytest.raises(CallRefused, match=words) as refused:
+        problems(small)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.fixture(scope="module", name="task")
