@@ -1,6 +1,11 @@
 """Shared by all tests: pytest's own test bench, and property tests that repeat themselves."""
 
+import sys
+from pathlib import Path
+
 import hypothesis
+
+sys.path.insert(0, str(Path(__file__).parent))  # `mistakes`, the catalogue of planted mistakes
 
 pytest_plugins = ["pytester"]
 
