@@ -33,7 +33,7 @@ def test_sound_evidence_passes_every_check(experiment, plain, pilot):
     assert failing(experiment, plain, pilot) == {}
 
 
-@pytest.mark.parametrize("mistake", (*evidence.MISTAKES, *records.MISTAKES), ids=named)
+@pytest.mark.parametrize("mistake", [*evidence.MISTAKES, *records.MISTAKES], ids=named)
 def test_a_planted_mistake_fails_exactly_its_check(experiment, plain, pilot, mistake):
     """Each mistake is noticed by the items that are named for it and by no other, with a cause."""
     mistake.edit(pilot if mistake.way == "records" else plain)

@@ -10,7 +10,7 @@ import orjson
 import pytest
 import stored
 from mini import ARMS, CARD, CARDS, GS1, ROOT, mini_scale, write_scale
-from planted import AT, PLANT
+from planted import PLANT
 from sessions import assert_one_line, run
 
 from harness.cards import load_experiment
@@ -184,21 +184,6 @@ class TestRun:
         assert session.exit == 1
         assert session.verdict["verdict"] == "INVALID"
         assert stored.arm(session.runs, ARMS[0]).steps() == []
-
-    def test_on_a_full_disk_keeps_what_it_had(self, again, undisturbed):
-        """No record is half-written, and with room again the run resumes to the same results."""
-        session = again("-p", "planted", environ={PLANT: "full_disk", AT: f"{GS1}:3"})
-
-        assert_one_line(session, "StoreFullError", "run again: it resumes")
-        assert session.exit == 1
-        assert session.verdict["verdict"] == "INVALID"
-        assert stored.arm(session.runs, GS1).steps() == [0, 1, 2]
-
-        resumed = again()
-
-        assert resumed.exit == undisturbed.exit
-        assert stored.training(resumed.runs) == stored.training(undisturbed.runs)
-        assert stored.rows(resumed.runs) == stored.rows(undisturbed.runs)
 
     def test_stops_at_the_wall_cap(self, preflighted, again, tmp_path):
         """At the registered cap the run stops after a step, with a checkpoint of that step."""

@@ -131,3 +131,12 @@ def ppo(batches: Any, arm: Any) -> tuple[Any, Any]:
 def one_early(row: Row) -> Row:
     """Shifted by one token."""
     return np.roll(row, -1)
+
+
+def drawn_with(change: Callable[[Any, list[Any]], list[Any]]) -> Edit:
+    """A step draws other prompts, given those registered."""
+
+    def drawn(original: Any, context: Any, step: int) -> list[Any]:
+        return change(context, original(context, step))
+
+    return method(loop, "step_prompts", drawn)

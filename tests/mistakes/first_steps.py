@@ -221,8 +221,11 @@ _ROWS: list[tuple[str, tuple[Setting, ...], Where, str, Edit]] = [
         opened_with(lambda c: {"arm": dataclasses.replace(c.arm, seed=1)})),
 ]  # fmt: skip
 
+LIVE = ("stop_token_masked", "other_prompts_in_one_arm")
+"""In a session the second shows behind the pilot, if the preflight was sound."""
+
 MISTAKES = tuple(
     Mistake(name, where, "preflight", frozenset({"capability"}), words, edit, "first_steps", on,
-        live=name == "stop_token_masked")
+        live=name in LIVE)
     for name, on, where, words, edit in _ROWS
 )  # fmt: skip

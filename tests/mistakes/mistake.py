@@ -12,7 +12,7 @@ Where = Literal[
     "store", "evaluation", "decision",
 ]  # fmt: skip
 Stage = Literal["reading", "preflight", "pilot", "training", "resuming", "evaluation", "decision"]
-Way = Literal["evidence", "records", "first_steps", "whole_run", "gates", "scale"]
+Way = Literal["evidence", "records", "first_steps", "whole_run", "gates", "scale", "session"]
 Setting = Literal["problems", "episodes", "gs1", "lag", "search"]
 
 

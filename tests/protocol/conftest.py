@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-# the doubles of the SDK's clients stand beside the tests of training
+# the doubles of the SDK's clients stand beside the tests of training, the mini pilots here
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from service_doubles import CARD, ScriptedService, small_experiment, small_task
 
