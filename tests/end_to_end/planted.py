@@ -29,9 +29,9 @@ def pytest_runtest_setup() -> None:
         if name in MOMENTS:
             MOMENTS[name]()
         elif name:
-            from mistakes.live import LIVE
+            from mistakes.live import BY_NAME
 
-            LIVE[name].edit(pytest.MonkeyPatch())
+            BY_NAME[name].edit(pytest.MonkeyPatch())
     except Exception as error:
         pytest.exit(f"{name} can't be planted: {error!r}", returncode=4)
 

@@ -127,8 +127,9 @@ _ROWS: list[tuple[str, tuple[Setting, ...], Where, set[str], str, Edit]] = [
     ("kernel_tau_huge", GS1, "kernel", {CONTRIBUTORS, GAP}, "15 was executed", flat_kernel),
     ("gs1_group_size_2", GS1, "loop", {"gs1_executed_group_size"}, "2 was executed",
         drawn_with(two_of_half)),
-    ("half_the_rollouts", GS1, "loop", {"rollouts_per_step_both_arms"}, "8 was executed",
-        drawn_with(half)),
+    # of 8 prompts fewer weigh in each baseline than of 16
+    ("half_the_rollouts", GS1, "loop", {"rollouts_per_step_both_arms", CONTRIBUTORS},
+        "gate rollouts_per_step_both_arms: 8 was executed", drawn_with(half)),
     ("lag_off_by_one", BOTH, "loop", {"executed_lag_error"}, "1 was executed",
         method(Snapshots, "sampler", newer_sampler)),
     ("behaviour_from_learner", BOTH, "loop", {"reported_loss_error"}, "was executed",

@@ -1,9 +1,10 @@
-"""Mistakes that are planted in a session of their own: one of each kind, a place and a stage."""
+"""Mistakes of the harness's own code by name, for sessions: those that are `live` are run there."""
 
 from mistakes import first_steps, gates
 
-LIVE = {
+# of two of one name a session takes the one that its gates find
+BY_NAME = {
     mistake.name: mistake
     for mistake in (*first_steps.MISTAKES, *gates.MISTAKES, gates.ENGINE, gates.NAN)
-    if mistake.live
 }
+LIVE = tuple(mistake for mistake in BY_NAME.values() if mistake.live)

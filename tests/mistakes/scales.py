@@ -35,7 +35,7 @@ _ROWS: list[tuple[str, Where, Stage, str, str, Edit]] = [
         "executed_base_model is certain to fail: 'other/model'",
         lambda card: card.update(base_model="other/model")),
     ("unequal_batches", "card", "reading", "card",
-        f"{GS1}: group_size 1 x groups_per_batch 8 = 8, batch_size is 16",
+        f"{GS1}: group_size 1 x groups_per_batch 8 = 8 rollouts a step, but batch_size is 16",
         arm(groups_per_batch=BATCH // 2)),
 ]  # fmt: skip
 
