@@ -1,6 +1,15 @@
 """Shared by all tests: pytest's own test bench, and property tests that repeat themselves."""
 
+import os
+import sys
+from pathlib import Path
+
 import hypothesis
+
+# two workers on two cores: threads of small models would only wait for each other
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+sys.path.insert(0, str(Path(__file__).parent))  # `mistakes`, the catalogue of planted mistakes
 
 pytest_plugins = ["pytester"]
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from tinker_cookbook.completers import TokensWithLogprobs
 from tinker_cookbook.rl.rollouts import do_single_rollout
-from transformers import AutoTokenizer, Qwen3ForCausalLM
+from transformers import AutoTokenizer, DynamicCache, Qwen3ForCausalLM
 
 import harness.tasks.sec_search.env as search_envs
 from harness.cards import load_experiment
@@ -187,18 +187,26 @@ def test_a_few_steps_lower_the_loss_and_repeat_exactly(unseen, nano) -> None:
 
 
 class Sampled:
-    """A completer that samples the committed model at temperature 1."""
+    """A completer that samples the committed model at temperature 1, for one episode."""
 
     def __init__(self, model: Qwen3ForCausalLM, seed: int) -> None:
         self._model = model
         self._generator = torch.Generator().manual_seed(seed)
+        self._cache = DynamicCache(config=model.config)
+        self._read: list[int] = []
 
     @torch.no_grad()
     async def __call__(self, model_input, stop, *, max_tokens=None):  # noqa: ARG002  sampled
         """A reply up to its stop token, or cut off."""
         tokens, start = model_input.to_ints(), model_input.length
         while len(tokens) - start < LIMITS.max_generation_tokens and tokens[-1] != stop[0]:
-            logits_V = self._model(torch.tensor([tokens]), logits_to_keep=1).logits[0, -1]
+            # each turn's prompt is the one before with what was said since
+            assert tokens[: len(self._read)] == self._read
+            new_T = torch.tensor([tokens[len(self._read) :]])
+            logits_V = self._model(
+                new_T, past_key_values=self._cache, use_cache=True, logits_to_keep=1
+            ).logits[0, -1]
+            self._read = list(tokens)
             weights_V = logits_V.softmax(-1)
             tokens.append(int(torch.multinomial(weights_V, 1, generator=self._generator)))
         ended = "stop" if tokens[-1] == stop[0] else "length"

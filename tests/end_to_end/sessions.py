@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -51,6 +52,19 @@ class Session:
         self.seconds = time.monotonic() - self.started
         assert self.mark not in self.output
         return self
+
+    def write(self, path: Path) -> None:
+        """Put down what is left of an ended session, for other processes to read."""
+        left = {"runs": str(self.runs), "folder": str(self.folder), "mark": self.mark}
+        path.write_text(json.dumps({**left, "exit": self.exit, "seconds": self.seconds}))
+
+    @classmethod
+    def read(cls, path: Path) -> "Session":
+        """An ended session that some process has put down."""
+        left = json.loads(path.read_text())
+        process: Any = SimpleNamespace(returncode=left["exit"])
+        folders = Path(left["folder"]), Path(left["runs"])
+        return cls(process, *folders, left["mark"], 0.0, left["seconds"])
 
     def signal_group(self, number: int) -> None:
         """Signal pytest and its workers, as a terminal does."""
@@ -210,7 +224,7 @@ def clean_environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(steering)}
     return kept | {
         # this project and the plugins beside this file, for workers and engine too
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}",
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE, HERE.parent))),
         "OMP_NUM_THREADS": "1",
         "TINKER_TELEMETRY": "0",
         "NO_PROXY": "127.0.0.1,localhost",

@@ -10,7 +10,7 @@ import orjson
 import pytest
 import stored
 from mini import ARMS, CARD, CARDS, GS1, ROOT, mini_scale, write_scale
-from planted import AT, PLANT
+from planted import PLANT
 from sessions import assert_one_line, run
 
 from harness.cards import load_experiment
@@ -46,26 +46,13 @@ def edit(project, part, change):
 
 
 class TestCard:
-    @pytest.mark.parametrize(
-        ("part", "change", "parts"),
-        [
-            ("card", lambda d: d.update(lora_rnak=32), ("unknown key /lora_rnak", "spelling")),
-            ("card", lambda d: d.update(lora_rank="32"), ("/lora_rank is '32'", "valid integer")),
-            (
-                "card",
-                lambda d: d.update(batch_size=128),
-                ("group_size 8 x groups_per_batch 8 = 64", "batch_size is 128", "make them equal"),
-            ),
-        ],
-        ids=["unknown_key", "wrong_type", "arms_against_batch_size"],
-    )
-    def test_is_refused_as_it_is_read(self, part, change, parts, project, tmp_path):
-        """A misspelt key, a wrong type, arms of another batch size: named with their place."""
-        edit(project, part, change)
+    def test_is_refused_as_it_is_read(self, project, tmp_path):
+        """A misspelt key is named with its place; nothing is run, and the verdict is INVALID."""
+        edit(project, "card", lambda card: card.update(lora_rnak=32))
 
         session = run(tmp_path / "session", scale="full", runs=tmp_path / "runs", project=project)
 
-        line = assert_one_line(session, *parts)
+        line = assert_one_line(session, "unknown key /lora_rnak", "spelling")
         assert CARD in line
         assert session.verdict["verdict"] == "INVALID"
         assert not (tmp_path / "runs" / "entries").exists()
@@ -124,10 +111,9 @@ class TestData:
         ("keep", "parts"),
         [
             (None, ("train.jsonl: can't be read", "HARNESS_GSM8K_DIR")),
-            (1000, ("train.jsonl: 1000 records, the card says 7473", "truncated")),
             (999.5, ("train.jsonl: line 1000 of 1000 is not JSON", "truncated")),
         ],
-        ids=["missing", "whole_lines", "cut_in_a_line"],
+        ids=["missing", "cut_in_a_line"],
     )
     def test_that_is_not_whole_is_refused(self, keep, parts, splits, tmp_path):
         """A missing file and a truncated one are named with what they hold and should hold."""
@@ -183,21 +169,6 @@ class TestRun:
         assert session.exit == 1
         assert session.verdict["verdict"] == "INVALID"
         assert stored.arm(session.runs, ARMS[0]).steps() == []
-
-    def test_on_a_full_disk_keeps_what_it_had(self, again, undisturbed):
-        """No record is half-written, and with room again the run resumes to the same results."""
-        session = again("-p", "planted", environ={PLANT: "full_disk", AT: f"{GS1}:3"})
-
-        assert_one_line(session, "StoreFullError", "run again: it resumes")
-        assert session.exit == 1
-        assert session.verdict["verdict"] == "INVALID"
-        assert stored.arm(session.runs, GS1).steps() == [0, 1, 2]
-
-        resumed = again()
-
-        assert resumed.exit == undisturbed.exit
-        assert stored.training(resumed.runs) == stored.training(undisturbed.runs)
-        assert stored.rows(resumed.runs) == stored.rows(undisturbed.runs)
 
     def test_stops_at_the_wall_cap(self, preflighted, again, tmp_path):
         """At the registered cap the run stops after a step, with a checkpoint of that step."""

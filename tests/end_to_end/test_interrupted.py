@@ -1,13 +1,15 @@
-"""A run that is killed at the worst moment goes on from its checkpoint to the same results."""
+"""A run that is ended at the worst moment goes on from its checkpoint to the same results."""
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 import stored
 from mini import EVERY, GS1, PILOT, STEPS
-from sessions import Session, assert_one_line, run, start_and_stop_at
+from planted import AT as MOMENT
+from planted import PLANT
+from sessions import Session, assert_one_line, start_and_stop_at
 
 # update 5 is applied on the service, checkpoint 4 is the last, record 5 is not written
 AT = STEPS - 1
@@ -15,83 +17,108 @@ CHECKPOINT = AT - AT % EVERY
 assert PILOT < CHECKPOINT < AT < STEPS
 
 
-class Killed:
-    """A run of the mini scale that stops for good in the middle of the GS1 arm."""
+class Interrupted:
+    """A run of the mini scale that is ended again and again in the middle of the GS1 arm."""
 
-    def __init__(self, preflighted, folder: Path, plant: str, *arguments: str) -> None:
-        self.scale, self.folder = preflighted.scale, folder
+    def __init__(self, preflighted, folder: Path) -> None:
+        self.ready, self.folder = preflighted, folder
         self.runs = preflighted.copy(folder)
-        self.session = start_and_stop_at(
-            folder / "killed", f"{GS1}:{AT}", *arguments,
-            scale=self.scale, runs=self.runs, plant=plant,
+        self.before: dict[int, tuple[int, int]] = {}
+
+    def stopped(self, name: str, plant: str, *arguments: str) -> Session:
+        """A session that has come to the moment, and stands still there."""
+        return start_and_stop_at(
+            self.folder / name, f"{GS1}:{AT}", *arguments,
+            scale=self.ready.scale, runs=self.runs, plant=plant,
         )  # fmt: skip
-        self.marker = folder / "killed.marker"
 
-    def resume(self, *arguments: str) -> Session:
-        """Run again, undisturbed."""
-        return run(self.folder / "resumed", *arguments, scale=self.scale, runs=self.runs)
+    def ended(self, session: Session) -> None:
+        """No process is left; what was finished is there, what has a checkpoint as it was."""
+        session.end_of_processes()
+        after = stored.step_files(self.runs, GS1)
+        assert set(after) == set(range(AT))
+        if self.before:
+            self.assert_kept(after)
+        self.before = after
+
+    def assert_kept(self, after: dict[int, tuple[int, int]]) -> None:
+        """Only steps behind the last checkpoint were taken again."""
+        kept = {step for step in self.before if after[step] == self.before[step]}
+        assert kept == set(range(CHECKPOINT))
 
 
-def assert_resumed(
-    killed: Killed, undisturbed: Session, before: dict[int, tuple[int, int]]
-) -> None:
-    """It went on from the last checkpoint, and everything is as if nothing had happened."""
-    session = killed.resume()
-    after = stored.step_files(killed.runs, GS1)
+def kill_of_the_group(run: Interrupted) -> None:
+    """SIGKILL to pytest and all that it started."""
+    session = run.stopped("group", "pause")
+    session.kill(group=True)
+    run.ended(session)
+    assert not (session.folder / "verdict.json").exists()
+
+
+def kill_of_the_controller(run: Interrupted) -> None:
+    """SIGKILL to the process that the user started, which has two workers."""
+    session = run.stopped("controller", "pause", "-n", "2")
+    session.kill(group=False)
+    run.ended(session)
+    assert not (session.folder / "verdict.json").exists()
+
+
+def kill_of_the_engine(run: Interrupted) -> None:
+    """The run ends soon, in one line that says that it will resume."""
+    session = run.stopped("engine", "mark")
+    os.kill(session.engine(), signal.SIGKILL)
+    session.folder.with_name("engine.marker").unlink()
+    session.wait(120)  # the SDK alone would go on for five minutes
+    assert session.exit == 1
+    assert_one_line(session, "BLOCKED by training: ServiceDied", "run again", "checkpoint")
+    assert session.verdict["verdict"] == "INVALID"
+    run.ended(session)
+
+
+def ctrl_c(run: Interrupted) -> None:
+    """Exit 2, and no verdict."""
+    session = run.stopped("ctrl_c", "pause")
+    session.signal_group(signal.SIGINT)
+    session.wait()
+    assert session.exit == 2
+    assert "INTERNALERROR" not in session.output
+    assert session.verdict["verdict"] is None
+    run.ended(session)
+
+
+def full_disk(run: Interrupted) -> None:
+    """No record is half-written, and one line says that with room again the run resumes."""
+    session = run.ready.run(
+        run.folder / "disk", "-p", "planted", runs=run.runs,
+        environ={PLANT: "full_disk", MOMENT: f"{GS1}:{AT}"},
+    )  # fmt: skip
+    assert_one_line(session, "StoreFullError", "run again: it resumes")
+    assert session.exit == 1
+    assert session.verdict["verdict"] == "INVALID"
+    run.ended(session)
+
+
+# the controller first: its two workers train both arms
+ENDS: tuple[Callable[[Interrupted], None], ...] = (
+    kill_of_the_controller, kill_of_the_group, kill_of_the_engine, ctrl_c, full_disk,
+)  # fmt: skip
+
+
+def test_a_run_that_is_ended_in_every_way_ends_as_if_nothing_had_happened(
+    preflighted, undisturbed, tmp_path
+):
+    """No process outlives an end; each run repeats only what has no checkpoint; all is the same."""
+    run = Interrupted(preflighted, tmp_path)
+    for end in ENDS:
+        end(run)
+
+    session = preflighted.run(tmp_path / "resumed", runs=run.runs)
 
     assert session.exit == undisturbed.exit, session.tail
-    assert {step for step in before if after[step] == before[step]} == set(range(CHECKPOINT))
-    assert stored.training(killed.runs) == stored.training(undisturbed.runs)
-    assert stored.rows(killed.runs) == stored.rows(undisturbed.runs)
+    run.assert_kept(stored.step_files(run.runs, GS1))
+    assert stored.training(run.runs) == stored.training(undisturbed.runs)
+    assert stored.rows(run.runs) == stored.rows(undisturbed.runs)
     assert session.verdict["sentence"] == undisturbed.verdict["sentence"]
-    assert session.verdict["attempts"] == 2
-    assert not list(killed.runs.rglob(".tmp-*"))
+    assert session.verdict["attempts"] == len(ENDS) + 1
+    assert not list(run.runs.rglob(".tmp-*"))
     session.end_of_processes()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "group"), [((), True), (("-n", "2"), False)], ids=["group", "controller_of_2"]
-)
-def test_kill_of_pytest(arguments, group, preflighted, undisturbed, tmp_path):
-    """After SIGKILL no process is left for long; the next run repeats only what has no checkpoint.
-
-    The whole process group is killed, or only the process that the user started, with workers.
-    """
-    killed = Killed(preflighted, tmp_path, "pause", *arguments)
-
-    killed.session.kill(group=group)
-
-    killed.session.end_of_processes()
-    assert not (tmp_path / "killed" / "verdict.json").exists()
-    before = stored.step_files(killed.runs, GS1)
-    assert set(before) == set(range(AT))
-    assert_resumed(killed, undisturbed, before)
-
-
-def test_kill_of_the_engine(preflighted, undisturbed, tmp_path):
-    """The run ends soon, in one line that says that it will resume, and it does."""
-    killed = Killed(preflighted, tmp_path, "mark")
-
-    os.kill(killed.session.engine(), signal.SIGKILL)
-    killed.marker.unlink()
-    killed.session.wait(120)  # the SDK alone would go on for five minutes
-
-    assert killed.session.exit == 1
-    assert_one_line(killed.session, "BLOCKED by training: ServiceDied", "run again", "checkpoint")
-    assert killed.session.verdict["verdict"] == "INVALID"
-    killed.session.end_of_processes()
-    assert_resumed(killed, undisturbed, stored.step_files(killed.runs, GS1))
-
-
-def test_interrupt(preflighted, undisturbed, tmp_path):
-    """Ctrl-C ends the run with exit 2 and no verdict; the next run resumes."""
-    killed = Killed(preflighted, tmp_path, "pause")
-
-    killed.session.signal_group(signal.SIGINT)
-    killed.session.wait()
-
-    assert killed.session.exit == 2
-    assert "INTERNALERROR" not in killed.session.output
-    assert killed.session.verdict["verdict"] is None
-    killed.session.end_of_processes()
-    assert_resumed(killed, undisturbed, stored.step_files(killed.runs, GS1))

@@ -1,16 +1,12 @@
 """A lag experiment from preflight to verdict: recomputed, killed, sabotaged."""
 
-import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 import stored
-from lag_mini import ARMS, CARD, EVERY, EXPERIMENT, FRESH, ITEMS, STALE, STEPS, lag_scale, write
-from planted import LAG_SABOTAGES
-from ruled_proxy import noisy, ruled
-from sessions import Session, run, start_and_stop_at, started_engine
+from lag_mini import ARMS, CARD, EVERY, EXPERIMENT, FRESH, ITEMS, STALE, STEPS
+from sessions import Session, start_and_stop_at
 
 LOW, HIGH = 0.8, 1.2
 BUCKETS = {"1": (1, 1), "2": (2, 2), "3-5": (3, 5), "6-7": (6, 7)}
@@ -18,39 +14,13 @@ AT = STEPS - 1
 
 
 @pytest.fixture(scope="module", name="ready")
-def _ready(tmp_path_factory) -> Session:
-    """The preflights of the mini lag scale, run once."""
-    folder = tmp_path_factory.mktemp("lag-ready")
-    scale = write(folder / "mini.json")
-    session = run(
-        folder / "session", "-m", "preflight", scale=scale, runs=folder / "runs",
-        experiment=EXPERIMENT,
-    )  # fmt: skip
-    assert session.exit == 0, session.tail
-    return session
-
-
-def scale_of(ready: Session) -> Path:
-    """The scale that the preflights ran at."""
-    return ready.folder.parent / "mini.json"
-
-
-def copied(ready: Session, folder: Path) -> Path:
-    """A store of one's own with the preflights' evidence."""
-    shutil.copytree(ready.runs, folder / "runs", ignore=shutil.ignore_patterns("engine"))
-    return folder / "runs"
+def _ready(lag_preflighted):
+    return lag_preflighted
 
 
 @pytest.fixture(scope="module", name="whole")
-def _whole(ready, tmp_path_factory) -> Session:
-    """A run that nothing disturbed."""
-    folder = tmp_path_factory.mktemp("lag-whole")
-    session = run(
-        folder / "session", scale=scale_of(ready), runs=copied(ready, folder),
-        experiment=EXPERIMENT,
-    )  # fmt: skip
-    assert session.exit in (0, 1), session.tail
-    return session
+def _whole(lag_undisturbed) -> Session:
+    return lag_undisturbed
 
 
 def steps_of(session: Session) -> dict:
@@ -200,16 +170,16 @@ class TestUndisturbedRun:
 class TestInterruptedRun:
     def test_a_killed_lagged_arm_ends_as_if_nothing_had_happened(self, ready, whole, tmp_path):
         """SIGKILL after the last update and before its record; snapshots and queue are restored."""
-        runs = copied(ready, tmp_path)
+        runs = ready.copy(tmp_path)
         killed = start_and_stop_at(
             tmp_path / "killed", f"{STALE}:{AT}",
-            scale=scale_of(ready), runs=runs, experiment=EXPERIMENT,
+            scale=ready.scale, runs=runs, experiment=EXPERIMENT,
         )  # fmt: skip
         killed.kill(group=True)
         killed.end_of_processes()
         before = stored.step_files(runs, STALE)
 
-        resumed = run(tmp_path / "resumed", scale=scale_of(ready), runs=runs, experiment=EXPERIMENT)
+        resumed = ready.run(tmp_path / "resumed", runs=runs)
 
         after = stored.step_files(runs, STALE)
         assert {s for s in before if after[s] == before[s]} == set(range(AT - AT % EVERY))
@@ -218,69 +188,22 @@ class TestInterruptedRun:
         assert resumed.verdict["sentence"] == whole.verdict["sentence"]
 
 
-class TestPlantedMistakes:
-    @pytest.mark.parametrize("name", LAG_SABOTAGES)
-    def test_each_is_caught_by_its_gate(self, ready, tmp_path, name):
-        """Card, registration and stored preflights are right; what was executed is not."""
-        planted = LAG_SABOTAGES[name]
-        session = run(
-            tmp_path / "session", "-p", "planted", scale=scale_of(ready),
-            runs=copied(ready, tmp_path), experiment=EXPERIMENT,
-            environ={"HARNESS_TEST_PLANT": name},
-        )  # fmt: skip
-        gates = {gate["metric"]: gate["ok"] for gate in session.verdict["gates"]}
+def test_swapped_clip_bounds_are_caught_before_training(ready, tmp_path):
+    """The preflight compares this client's loss with the reference and with the service's."""
+    session = ready.run(
+        tmp_path / "session", "-p", "planted", "-k", "server_loss", runs=tmp_path / "runs",
+        environ={"HARNESS_TEST_PLANT": "clip_swapped"},
+    )  # fmt: skip
 
-        red = {metric for metric, ok in gates.items() if not ok}
-        assert planted.gate in red, session.tail
-        # with swapped bounds an arm of positive advantages does not move, so it is not stale either
-        follows = {"lagged_kl", "lagged_clip_fraction"} if name == "clip_swapped" else set()
-        assert red <= {planted.gate} | follows
-        assert session.verdict["verdict"] == "INVALID"
-        said = [line for line in session.output.splitlines() if f"gate {planted.gate}: " in line]
-        assert any(planted.executed in line for line in said)
-        assert session.exit == 1
-        # nothing was trained beyond the pilot, and nothing decided
-        assert {len(stored.arm(session.runs, arm).steps()) for arm in ARMS} == {6}
-        assert {c["outcome"] for c in session.verdict["criteria"]} == {"BLOCKED"}
-
-    def test_swapped_clip_bounds_are_caught_before_training_too(self, ready, tmp_path):
-        """The preflight compares this client's loss with the reference and with the service's."""
-        session = run(
-            tmp_path / "session", "-p", "planted", "-k", "server_loss", scale=scale_of(ready),
-            runs=tmp_path / "runs", experiment=EXPERIMENT,
-            environ={"HARNESS_TEST_PLANT": "clip_swapped"},
-        )  # fmt: skip
-
-        assert session.exit == 1
-        assert "custom client: loss ppo" in session.verdict["sentence"]
-
-
-def test_a_service_need_not_repeat_its_log_probs(tmp_path):
-    """On one with noise the lags are still told, within the bounds of the full scale's gates."""
-    scale = lag_scale()
-    full = {"lag0_max_abs_log_ratio": {"max": 0.5}, "reported_loss_error": {"max": 0.01}}
-    for gate in scale["patch"]["registration"]["extra_gates"]:
-        gate.update(full.get(gate["metric"], {}))
-    (tmp_path / "mini.json").write_text(json.dumps(scale))
-    with (
-        started_engine(tmp_path / "engine") as engine,
-        ruled(engine.url, lambda _: None, noisy(5e-3, 1e-3)) as url,
-    ):
-        session = run(
-            tmp_path / "session", "-m", "preflight or gate", scale=tmp_path / "mini.json",
-            runs=tmp_path / "runs", experiment=EXPERIMENT,
-            environ={"TINKER_BASE_URL": url, "TINKER_API_KEY": "tml-any"},
-        )  # fmt: skip
-
-    assert session.exit == 0, session.tail
-    assert all(gate["ok"] for gate in session.verdict["gates"])
+    assert session.exit == 1
+    assert "custom client: loss ppo" in session.verdict["sentence"]
 
 
 def test_an_unchanged_rerun_trains_nothing(whole, ready, tmp_path):
     """Everything is read from the store: no engine, no attempt, the same verdict."""
     runs = tmp_path / "runs"
     shutil.copytree(whole.runs, runs, ignore=shutil.ignore_patterns("engine"))
-    session = run(tmp_path / "session", scale=scale_of(ready), runs=runs, experiment=EXPERIMENT)
+    session = ready.run(tmp_path / "session", runs=runs)
 
     assert not (runs / "engine").exists()
     assert session.verdict == whole.verdict

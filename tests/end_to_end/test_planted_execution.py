@@ -1,35 +1,54 @@
 """What is executed is not what the card says: a gate turns red, and nothing after it runs.
 
 Preflights vouch for configuration and code before the mistake is planted in the execution, so the
-gates alone can find it.
+gates alone can find it. One mistake of each kind is planted here, the others over doubles.
 """
 
+import lag_mini
+import mini
 import pytest
+import search_mini
 import stored
-from mini import ARMS, BATCH, GS1, PILOT, arm_of, mini_scale, write_scale
-from planted import PLANT, SABOTAGES
+from mini import ARMS, GS1, PILOT, mini_scale, write_scale
+from mistakes import scales
+from mistakes.gates import NAN
+from mistakes.live import LIVE
+from mistakes.mistake import named
+from planted import PLANT
 from sessions import assert_one_line, run
 
+MINIS = {
+    "gs1": ("preflighted", mini), "lag": ("lag_preflighted", lag_mini),
+    "search": ("search_preflighted", search_mini),
+}  # fmt: skip
+GATED = [mistake for mistake in LIVE if mistake.stage == "pilot" and mistake is not NAN]
 
-@pytest.mark.parametrize("name", SABOTAGES)
-def test_gate_stops_a_sabotaged_run(name, again):
-    """The gate names executed value and bounds; training ends with the pilot; INVALID, exit 1."""
-    sabotage = SABOTAGES[name]
 
-    session = again("-p", "planted", environ={PLANT: name})
+@pytest.mark.parametrize("mistake", GATED, ids=named)
+def test_gate_stops_a_sabotaged_run(mistake, request, tmp_path):
+    """The gate names the executed value; training ends with the pilot; INVALID, exit 1."""
+    fixture, shape = MINIS[mistake.settings[0]]
+    ready = request.getfixturevalue(fixture)
+
+    session = ready.run(
+        tmp_path / "session", "-p", "planted", runs=ready.copy(tmp_path),
+        environ={PLANT: mistake.name},
+    )  # fmt: skip
 
     assert session.exit == 1, session.tail
-    gates = {gate["metric"]: gate for gate in session.verdict["gates"]}
-    assert gates[sabotage.gate]["ok"] is False
-    line = assert_one_line(session, f"gate {sabotage.gate}: ", " was executed, bounds ")
-    assert f"gate {sabotage.gate}: {sabotage.executed}" in line
+    red = {gate["metric"] for gate in session.verdict["gates"] if not gate["ok"]}
+    assert red == mistake.items
+    for gate in red:
+        assert_one_line(session, f"gate {gate}: ", " was executed, bounds ")
+    assert mistake.words in session.output
     assert {f["outcome"] for f in session.verdict["preflights"]} == {"passed"}
-    assert {arm: stored.arm(session.runs, arm).steps() for arm in ARMS} == {
-        arm: list(range(PILOT)) for arm in ARMS
+    assert {arm: stored.arm(session.runs, arm).steps() for arm in shape.ARMS} == {
+        arm: list(range(shape.PILOT)) for arm in shape.ARMS
     }
     assert not (session.runs / "entries" / "evaluation").exists()
     words = {item["stage"]: item["verdict"] for item in session.verdict["items"]}
     assert words["arm"] == words["decision"] == "BLOCKED"
+    assert {c["outcome"] for c in session.verdict["criteria"]} == {"BLOCKED"}
     assert session.verdict["verdict"] == "INVALID"
     assert "BLOCKED by gate" in session.output
 
@@ -58,58 +77,16 @@ def test_other_prompts_than_registered_end_the_run_behind_the_pilot(again):
     assert session.verdict["verdict"] == "INVALID"
 
 
-def tau_huge(card):
-    """A kernel that tells no prompts apart."""
-    arm_of(card, GS1)["tau"] = 1e6
-
-
-def group_size_2(card):
-    """Two rollouts of half the prompts in the GS1 arm."""
-    arm_of(card, GS1).update(group_size=2, groups_per_batch=BATCH // 2)
-
-
-def half_the_rollouts(card):
-    """A smaller batch in both arms."""
-    card["batch_size"] = BATCH // 2
-    for arm in card["arms"]:
-        arm["groups_per_batch"] //= 2
-
-
-def unequal_batches(card):
-    """Half the rollouts in one arm."""
-    arm_of(card, GS1)["groups_per_batch"] //= 2
-
-
-def another_model(card):
-    """A base model that the gate does not expect."""
-    card["base_model"] = "other/model"
-
-
-@pytest.mark.parametrize(
-    ("change", "parts"),
-    [
-        (tau_huge, ("contributors_median is certain to fail at tau 1e+06: 15 ", "[1.1, 12]")),
-        (group_size_2, ("gs1_executed_group_size is certain to fail: 2.0 is planned", "[1, 1]")),
-        (half_the_rollouts, ("rollouts_per_step_both_arms is certain to fail: 8.0", "[16, 16]")),
-        (another_model, ("executed_base_model is certain to fail: 'other/model'", "nano-qwen3")),
-        (unequal_batches, (f"{GS1}: group_size 1 x groups_per_batch 8 = 8", "batch_size is 16")),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)  # fmt: skip
-def test_same_mistakes_in_the_scale_are_found_before_any_training(change, parts, tmp_path):
-    """Forecast or card reading blocks what a gate is certain to find; no engine starts."""
-    scale = write_scale(tmp_path / "scale.json", mini_scale(change))
+def test_a_mistake_in_the_scale_is_found_before_any_training(tmp_path):
+    """The forecast blocks what a gate is certain to find; no engine starts."""
+    (mistake,) = (mistake for mistake in scales.MISTAKES if mistake.live)
+    scale = write_scale(tmp_path / "scale.json", mini_scale(mistake.edit))
 
     session = run(
-        tmp_path / "session",
-        "-m",
-        "preflight",
-        "-k",
-        "forecast",
-        scale=scale,
-        runs=tmp_path / "runs",
-    )
+        tmp_path / "session", "-m", "preflight", "-k", "forecast",
+        scale=scale, runs=tmp_path / "runs",
+    )  # fmt: skip
 
-    assert_one_line(session, *parts)
+    assert_one_line(session, mistake.words)
     assert session.verdict["verdict"] == "INVALID"
     assert not (session.runs / "engine").exists()

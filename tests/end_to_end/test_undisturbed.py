@@ -105,19 +105,9 @@ class TestUnchangedRerun:
         assert all(after[p] == entries[p] for p in entries if p.name != "lock")
 
 
-class TestTwoFreshRuns:
-    def test_agree_in_everything(self, undisturbed, again):
-        """Every token, log-prob, reward, advantage and per-item row is the same."""
-        session = again()
-
-        assert session.exit == undisturbed.exit
-        assert stored.training(session.runs) == stored.training(undisturbed.runs)
-        assert stored.rows(session.runs) == stored.rows(undisturbed.runs)
-
-
 class TestTwoWorkers:
     def test_train_both_arms_at_once_to_the_same_results(self, undisturbed, preflighted, tmp_path):
-        """`-n 2`, preflights included, equals `-n 0`; each arm trains once, both in one stretch."""
+        """`-n 2` from nothing equals `-n 0`; each arm trains once, both in one stretch."""
         meeting = tmp_path / "meeting"
         meeting.mkdir()
         session = run(

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-# the doubles of the SDK's clients stand beside the tests of training, the planted mistakes here
+# the doubles of the SDK's clients stand beside the tests of training, the mini pilots here
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from planted_results import PLANTED
+from mistakes.whole_run import MISTAKES
 from service_doubles import PILOT, STEPS
 
 from harness.errors import RunError
@@ -72,12 +72,13 @@ def test_a_service_that_repeats_itself_is_told_nothing_of(fakes, small):
 )
 def test_other_weights_are_still_named(noisy, fast, monkeypatch, name):
     """What is further off than the noise is no noise."""
-    PLANTED[name].edit(monkeypatch)
+    (mistake,) = (mistake for mistake in MISTAKES if mistake.name == name)
+    mistake.edit(monkeypatch)
 
     with pytest.raises(RunError) as refused:
         taken(noisy.keeper(experiment=fast))
 
-    assert PLANTED[name].words in str(refused.value)
+    assert mistake.words in str(refused.value)
 
 
 def test_another_checkpoint_is_still_named(noisy, fast):

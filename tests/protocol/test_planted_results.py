@@ -4,7 +4,8 @@ decisions give them away, over scripted doubles."""
 import dataclasses
 
 import pytest
-from planted_results import ARM, DECISION, PLANTED, other_groups
+from mistakes.mistake import named
+from mistakes.whole_run import MISTAKES, other_groups
 from service_doubles import PILOT
 
 from harness.errors import RunError
@@ -35,25 +36,24 @@ def _differing(fakes):
     fakes.scripted.reply = reply
 
 
-@pytest.mark.parametrize("name", [name for name, p in PLANTED.items() if p.item == ARM])
-def test_a_mistake_in_the_run_ends_it(fakes, monkeypatch, name):
+@pytest.mark.parametrize("mistake", [m for m in MISTAKES if m.item == "arm"], ids=named)
+def test_a_mistake_in_the_run_ends_it(fakes, monkeypatch, mistake):
     """The verdict is not reached, and the line names arm, step or item."""
-    planted = PLANTED[name]
-    if planted.resumes:
+    if mistake.stage == "resuming":
         fakes.run("another").pilot()
-    planted.edit(monkeypatch)
+    mistake.edit(monkeypatch)
     run = fakes.run()
     run.pilot()
 
     with pytest.raises(RunError) as refused:
         taken_to_the_end(run)
 
-    assert planted.words in str(refused.value)
+    assert mistake.words in str(refused.value)
 
 
 @pytest.mark.usefixtures("differing")
-@pytest.mark.parametrize("name", [name for name, p in PLANTED.items() if p.item == DECISION])
-def test_a_decision_on_something_else_is_refused(fakes, monkeypatch, name):
+@pytest.mark.parametrize("mistake", [m for m in MISTAKES if m.item == "decision"], ids=named)
+def test_a_decision_on_something_else_is_refused(fakes, monkeypatch, mistake):
     """What does not follow from card and stored rows ends in no verdict."""
     run = fakes.run()
     run.pilot()
@@ -61,12 +61,12 @@ def test_a_decision_on_something_else_is_refused(fakes, monkeypatch, name):
     accuracies = {run.arm(arm.name).accuracy for arm in run.experiment.arms}
     assert len(accuracies) == 2, "arms that are equal can't be told apart"
     assert run.decision().outcomes[run.criteria[0]].estimate is not None
-    PLANTED[name].edit(monkeypatch)
+    mistake.edit(monkeypatch)
 
     with pytest.raises(RunError) as refused:
         run.decision()
 
-    assert PLANTED[name].words in str(refused.value)
+    assert mistake.words in str(refused.value)
 
 
 @pytest.mark.parametrize("lag", [0, 1])

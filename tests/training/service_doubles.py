@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ import torch
 
 from harness.audit.tracing import step_tracer
 from harness.cards import Experiment, load_experiment
+from harness.methods import loss_and_gradient
 from harness.records import StepRecord
 from harness.store import RunStore
 from harness.tasks.gsm8k import Problem, Task
@@ -91,8 +93,12 @@ class ScriptedService:
     `reply` makes the texts of a request; by default each is right, wrong or without a box, by the
     hash of what was asked and of the weights. `sequence` makes the sequence of a text. Log-probs of
     a text and of samples are off by up to `noise`, of a sampler and of a learner, otherwise each
-    time.
+    time. An `honest` service gives samples and datums the log-probs of its weights, and reports the
+    loss that it was asked for.
     """
+
+    model = "harness/nano-qwen3"
+    honest = False
 
     def __init__(self, adapter: ProblemAdapter, task: Task) -> None:
         self.tokenizer = adapter.renderer.tokenizer
@@ -177,7 +183,7 @@ class ScriptedTrainer:
 
     async def get_info_async(self) -> object:
         """The model's name."""
-        return SimpleNamespace(model_data=SimpleNamespace(model_name="harness/nano-qwen3"))
+        return SimpleNamespace(model_data=SimpleNamespace(model_name=self.service.model))
 
     async def forward_backward_async(
         self, data: list[tinker.Datum], loss: str, config: dict[str, float] | None = None
@@ -189,10 +195,12 @@ class ScriptedTrainer:
             targets = datum.loss_fn_inputs["target_tokens"].to_numpy()
             self.gradient += float(targets @ datum.loss_fn_inputs["advantages"].to_numpy())
             values = np.asarray(-(targets % 5) / 4 - abs(self.weights) / 1e6, dtype=np.float32)
+            values = self.read(datum) if self.service.honest else values
             rows.append({"logprobs": tinker.TensorData.from_numpy(values)})
-        answer = SimpleNamespace(
-            loss_fn_outputs=self.service.outputs(rows), metrics=dict(self.service.metrics)
-        )
+        metrics = dict(self.service.metrics)
+        if self.service.honest:
+            metrics["loss:sum"] = sum(map(partial(loss_of, loss, config), data, rows))
+        answer = SimpleNamespace(loss_fn_outputs=self.service.outputs(rows), metrics=metrics)
         return Later(self.service, "forward_backward", answer)
 
     async def forward_async(self, data: list[tinker.Datum], _loss: str) -> Later:
@@ -224,7 +232,9 @@ class ScriptedTrainer:
         values = [leaf.detach().numpy() for leaf in leaves]
         rows = [{"logprobs": tinker.TensorData.from_numpy(row)} for row in values]
         self.gradient += float(sum(leaf.grad.sum() for leaf in leaves))
-        answer = SimpleNamespace(loss_fn_outputs=rows, metrics={"loss:sum": 0.25, **metrics})
+        surrogate = sum(float(leaf.grad.double() @ leaf.detach().double()) for leaf in leaves)
+        reported = surrogate if self.service.honest else 0.25
+        answer = SimpleNamespace(loss_fn_outputs=rows, metrics={"loss:sum": reported, **metrics})
         return Later(self.service, "custom", answer)
 
     async def optim_step_async(self, adam: tinker.AdamParams) -> Later:
@@ -285,6 +295,11 @@ class ScriptedSampler:
         await asyncio.sleep(0)
         service.under_way -= 1
         sequences = [service.sequence(text) for text in service.reply(request)]
+        if service.honest:
+            sequences = [
+                dataclasses.replace(each, logprobs_np=read_by(self.weights, each.tokens_np))
+                for each in sequences
+            ]
         if scale := service.noise[0]:
             sequences = [
                 dataclasses.replace(
@@ -348,6 +363,21 @@ def sequence(
 def read_by(weights: float, targets: np.ndarray) -> np.ndarray:
     """Log-probs of tokens that differ between any two weights by far more than rounding."""
     return np.asarray(-1.0 - (targets % 5) / 4 - np.tanh(weights / 100 + targets % 3), np.float32)
+
+
+def loss_of(
+    loss: str,
+    config: dict[str, float] | None,
+    datum: tinker.Datum,
+    row: dict[str, tinker.TensorData],
+) -> float:
+    """The loss of one datum, a sum over its tokens."""
+    sent = datum.loss_fn_inputs
+    logprobs, behaviour, advantages = (
+        np.asarray(x.to_numpy(), np.float64)
+        for x in (row["logprobs"], sent["logprobs"], sent["advantages"])
+    )
+    return loss_and_gradient(loss, logprobs, behaviour, advantages, config).value
 
 
 def _hash(text: str) -> int:

@@ -4,7 +4,8 @@ import asyncio
 import dataclasses
 
 import pytest
-from mistakes import BY_TURNS, MISTAKES, REFUSED
+from mistakes.first_steps import MISTAKES, REFUSED
+from mistakes.mistake import named
 from search_doubles import SearchService, compact_adapter, small_search
 from service_doubles import ScriptedService, ScriptedTrainer, small_experiment
 
@@ -53,22 +54,21 @@ def test_a_service_with_noise_is_let_through(problems, lag, monkeypatch):
         assert "so it shows nothing of the moments" in line
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_the_loop_is_named(problems, small, monkeypatch, name):
+@pytest.mark.parametrize("mistake", [m for m in MISTAKES if "problems" in m.settings], ids=named)
+def test_a_mistake_in_the_loop_is_named(problems, small, monkeypatch, mistake):
     """The first steps give it away before anything is trained."""
-    edit, words = MISTAKES[name]
-    edit(monkeypatch)
+    mistake.edit(monkeypatch)
 
-    assert any(words in line for line in problems(small)), problems(small)
+    found = problems(small)
+    assert any(mistake.words in line for line in found), found
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_call_that_nothing_records_ends_the_steps(problems, small, monkeypatch, name):
+@pytest.mark.parametrize("mistake", REFUSED, ids=named)
+def test_a_call_that_nothing_records_ends_the_steps(problems, small, monkeypatch, mistake):
     """The first such call is refused by one line that names it."""
-    edit, words = REFUSED[name]
-    edit(monkeypatch)
+    mistake.edit(monkeypatch)
 
-    with pytest.raises(CallRefused, match=words) as refused:
+    with pytest.raises(CallRefused, match=mistake.words) as refused:
         problems(small)
     assert "\n" not in str(refused.value)
 
@@ -109,14 +109,15 @@ class TestEpisodesOfSeveralTurns:
                 assert step.updates == len(step.losses) == 1
         assert found.evaluation_trace.replies > 2 * 6
 
-    @pytest.mark.parametrize("name", BY_TURNS)
-    def test_a_mistake_is_named(self, evidence, monkeypatch, name):
+    @pytest.mark.parametrize(
+        "mistake", [m for m in MISTAKES if "episodes" in m.settings], ids=named
+    )
+    def test_a_mistake_is_named(self, evidence, monkeypatch, mistake):
         """The first steps give it away, in whichever turn it is."""
-        edit, words = BY_TURNS[name]
-        edit(monkeypatch)
+        mistake.edit(monkeypatch)
 
         found = capability.check(evidence(), small_search()).problems
-        assert any(words in line for line in found), found
+        assert any(mistake.words in line for line in found), found
 
     def test_steps_without_an_update_are_no_mistake(self, evidence, monkeypatch):
         """Every reward equal: nothing is sent, and later versions have the same weights."""

@@ -1,16 +1,26 @@
 """Mistakes that begin after a run's first steps, each as an edit of the harness's own code.
 
-An edit takes pytest's monkeypatch; its docstring says what somebody did. Beside it stand the item
-that must turn red and words of the line that it must say.
+An edit takes pytest's monkeypatch; its docstring says what somebody did.
 """
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from mistakes import (
+from service_doubles import GRPO, GS1, PILOT, STEPS, ScriptedService, ScriptedTrainer
+
+from harness.methods import kernels
+from harness.protocol import arms, decider
+from harness.protocol.arms import ArmKeeper
+from harness.protocol.decider import Decider
+from harness.store import Entry
+from harness.training import evaluate, loop, rollouts, word_problems
+from harness.training.fingerprints import learner_fingerprint
+from harness.training.recording_proxy import Service
+from harness.training.snapshots import Snapshots
+from harness.training.word_problems import ProblemAdapter
+from mistakes.edits import (
     advantages_as,
     datums_with,
     method,
@@ -24,34 +34,7 @@ from mistakes import (
     updated_with,
     whitened,
 )
-from service_doubles import GRPO, GS1, PILOT, STEPS, ScriptedService, ScriptedTrainer
-
-from harness.methods import kernels
-from harness.protocol import arms, decider
-from harness.protocol.arms import ArmKeeper
-from harness.protocol.decider import Decider
-from harness.store import Entry
-from harness.training import evaluate, loop, rollouts, word_problems
-from harness.training.fingerprints import learner_fingerprint
-from harness.training.recording_proxy import Service
-from harness.training.snapshots import Snapshots
-from harness.training.word_problems import ProblemAdapter
-
-Edit = Callable[[Any], None]
-
-
-@dataclass(frozen=True)
-class Planted:
-    """One mistake: the edit, the item that must turn red, and words of the line that it must say.
-
-    `item` is `arm` for what ends the run before anything is decided, or `decision`. A mistake that
-    `resumes` shows in a run that goes on where another process has piloted.
-    """
-
-    edit: Edit
-    item: str
-    words: str
-    resumes: bool = False
+from mistakes.mistake import Edit, Mistake, Stage, Where
 
 
 class Late:
@@ -386,90 +369,103 @@ def _half(batches: Any, arm: Any) -> tuple[Any, Any]:
     return [batch[: len(batch) // 2] for batch in batches], arm
 
 
-ARM, DECISION = "arm", "decision"
 ALIGNED = "are not what was sampled and estimated"
 
-PLANTED: dict[str, Planted] = {
-    # the wire drifts
-    "late_decay": Planted(Late(updated_with(lambda *_: {"learning_rate": 1e-5})), ARM,
-        f"step {PILOT} updated with learning_rate 1e-05"),
-    "late_gradient_clip": Planted(Late(updated_with(lambda *_: {"grad_clip_norm": 1.0})), ARM,
-        f"step {PILOT} updated with grad_clip_norm 1"),
-    "late_clipped_loss": Planted(Late(sent_with(ppo)), ARM, "asked for a gradient with loss 'ppo'"),
-    "late_second_epoch": Planted(Late(method(loop, "update", twice)), ARM, "updated 2 times"),
-    "late_minibatch": Planted(Late(sent_with(_half)), ARM, "learner log-probs for 4 datums"),
-    "late_temperature": Planted(Late(sampled_with(temperature=1.3)), ARM,
-        f"step {PILOT} sampled with temperature 1.3"),
-    "late_longer_replies": Planted(Late(sampled_with(max_tokens=99)), ARM, "max_tokens 99"),
-    "late_stop": Planted(Late(sampled_with(stop=["."])), ARM, "sampled with stop ['.']"),
-    "late_stale_sampler": Planted(Late(snapshots_left_behind), ARM,
-        f"step {PILOT + 1} sampled with version"),
-    # datums, rewards, estimators drift
-    "late_shifted_logprobs": Planted(Late(datums_with(logprobs=one_early)), ARM,
-        f"logprobs {ALIGNED}"),
-    "late_scaled_advantages": Planted(Late(datums_with(advantages=lambda x: x / 8)), ARM,
-        f"advantages {ALIGNED}"),
-    "late_whitening": Planted(Late(advantages_as(whitened)), ARM, "change it in the estimator"),
-    "late_uniform_kernel": Planted(Late(uniform_kernel), ARM, "by gs1; weigh prompts by"),
-    "late_annealed_tau": Planted(Late(annealed_tau), ARM, "by gs1; weigh prompts by"),
-    "late_other_gold": Planted(Late(method(ProblemAdapter, "group", other_gold)), ARM,
-        "the stock environment gives"),
-    "late_other_question": Planted(Late(method(ProblemAdapter, "group", other_question)), ARM,
-        "did not send the prompts"),
-    # what is drawn, and what is stored
-    "late_other_prompts": Planted(late_other_prompts, ARM,
-        f"step {PILOT + 1} (and {STEPS - PILOT - 2} more): drew train item"),
-    "other_groups": Planted(other_groups, ARM,
-        f"step 0 (and {PILOT - 1} more): groups of [1] rollouts, 2 registered"),
-    "filtered_train_split": Planted(filtered_train_split, ARM,
-        "asked other questions than the registered items"),
-    "step_left_out_of_the_seeds": Planted(step_left_out_of_the_seeds, ARM,
-        "name arm, step and prompt in each seed"),
-    "steps_counted_twice": Planted(steps_counted_twice, ARM,
-        "step 1: updated version 2 with rollouts of version 1, 1 and 1 registered"),
-    "mean_logprobs_stored": Planted(other_record(longer_logprobs), ARM,
-        "sent datums of other tokens, log-probs or advantages than its record"),
-    # resuming
-    "moments_left_behind": Planted(moments_left_behind, ARM, "updated 0 times, 1 expected", True),
-    "older_state_restored": Planted(older_state_restored, ARM,
-        f"weights restored after {PILOT} updates differ", True),
-    "resumed_from_nothing": Planted(resumed_from_nothing, ARM,
-        "created a client 1 times, 0 expected", True),
-    # evaluation
-    "one_update_early": Planted(one_update_early, ARM,
-        "log-probs of the evaluated weights differ by"),
-    "always_the_base_model": Planted(always_the_base_model, ARM,
-        "log-probs of the evaluated weights differ by"),
-    "always_the_first_arm": Planted(always_the_first_arm, ARM,
-        f"evaluation of {GS1}: log-probs of the evaluated weights differ by"),
-    "trained_base": Planted(trained_base, ARM,
-        "evaluation of base: made a sampler with model_path"),
-    "hot_evaluation": Planted(
-        evaluated_with(lambda s: s.model_copy(update={"temperature": 0.7})), ARM,
-        "sampled with temperature 0.7 in 20 of 20 requests, 0 registered"),
-    "short_evaluation": Planted(
-        evaluated_with(lambda s: s.model_copy(update={"max_tokens": 40})), ARM,
-        "sampled with max_tokens 40"),
-    "best_of_two": Planted(best_of_two, ARM, "sampled 40 times, 20 expected"),
-    "test_prompt_with_advice": Planted(test_prompt_with_advice, ARM,
-        "did not send the prompts of 20 of 20 items"),
-    "replies_of_the_neighbour": Planted(replies_of_the_neighbour, ARM,
-        "rows of other replies than came back"),
-    "lenient_grades": Planted(lenient_grades, ARM, "is marked True with the answer None"),
-    "half_evaluated_and_copied": Planted(half_evaluated_and_copied, ARM,
-        "10 of 20 rows contradict their items"),
-    "rows_of_the_first_policy": Planted(rows_of_the_first_policy, ARM,
-        "the stored rows are not those that were graded"),
-    # decision and statistics
-    "exchanged_arms": Planted(exchanged_arms, DECISION, "look for arms or signs exchanged"),
-    "exchanged_signs": Planted(decided_with(weights={"treatment": -1.0, "baseline": 1.0}),
-        DECISION, "look for arms or signs exchanged"),
-    "another_margin": Planted(decided_with(margin=0.05), DECISION,
-        "decided at the margin 0.05, -0.05 is registered"),
-    "ten_percent": Planted(decided_with(alpha=0.1), DECISION, "decided with alpha, sides"),
-    "one_sided": Planted(decided_with(sides=1), DECISION, "decided with alpha, sides"),
-    "another_method": Planted(decided_with(method="paired_tango"), DECISION,
-        "decided by paired_tango"),
-    "half_the_interval": Planted(half_the_interval, DECISION, "scores in (0.0, 1.0) of 20 items"),
-    "unanswered_left_out": Planted(unanswered_left_out, DECISION, "the stored results of"),
+_ROWS: dict[Stage, list[tuple[str, Where, str, Edit]]] = {
+    "training": [
+        ("late_decay", "loop", f"step {PILOT} updated with learning_rate 1e-05",
+            Late(updated_with(lambda *_: {"learning_rate": 1e-5}))),
+        ("late_gradient_clip", "loop", f"step {PILOT} updated with grad_clip_norm 1",
+            Late(updated_with(lambda *_: {"grad_clip_norm": 1.0}))),
+        ("late_clipped_loss", "loop", "asked for a gradient with loss 'ppo'", Late(sent_with(ppo))),
+        ("late_second_epoch", "loop", "updated 2 times", Late(method(loop, "update", twice))),
+        ("late_minibatch", "loop", "learner log-probs for 4 datums", Late(sent_with(_half))),
+        ("late_temperature", "loop", f"step {PILOT} sampled with temperature 1.3",
+            Late(sampled_with(temperature=1.3))),
+        ("late_longer_replies", "loop", "max_tokens 99", Late(sampled_with(max_tokens=99))),
+        ("late_stop", "loop", "sampled with stop ['.']", Late(sampled_with(stop=["."]))),
+        ("late_stale_sampler", "loop", f"step {PILOT + 1} sampled with version",
+            Late(snapshots_left_behind)),
+        ("late_shifted_logprobs", "loop", f"logprobs {ALIGNED}",
+            Late(datums_with(logprobs=one_early))),
+        ("late_scaled_advantages", "loop", f"advantages {ALIGNED}",
+            Late(datums_with(advantages=lambda x: x / 8))),
+        ("late_whitening", "estimator", "change it in the estimator",
+            Late(advantages_as(whitened))),
+        ("late_uniform_kernel", "kernel", "by gs1; weigh prompts by", Late(uniform_kernel)),
+        ("late_annealed_tau", "kernel", "by gs1; weigh prompts by", Late(annealed_tau)),
+        ("late_other_gold", "task", "the stock environment gives",
+            Late(method(ProblemAdapter, "group", other_gold))),
+        ("late_other_question", "task", "did not send the prompts",
+            Late(method(ProblemAdapter, "group", other_question))),
+        ("late_other_prompts", "data",
+            f"step {PILOT + 1} (and {STEPS - PILOT - 2} more): drew train item",
+            late_other_prompts),
+        ("other_groups", "loop",
+            f"step 0 (and {PILOT - 1} more): groups of [1] rollouts, 2 registered",
+            other_groups),
+        ("filtered_train_split", "data", "asked other questions than the registered items",
+            filtered_train_split),
+        ("step_left_out_of_the_seeds", "loop", "name arm, step and prompt in each seed",
+            step_left_out_of_the_seeds),
+        ("steps_counted_twice", "loop",
+            "step 1: updated version 2 with rollouts of version 1, 1 and 1 registered",
+            steps_counted_twice),
+        ("mean_logprobs_stored", "store",
+            "sent datums of other tokens, log-probs or advantages than its record",
+            other_record(longer_logprobs)),
+    ],
+    "resuming": [
+        ("moments_left_behind", "loop", "updated 0 times, 1 expected", moments_left_behind),
+        ("older_state_restored", "service", f"weights restored after {PILOT} updates differ",
+            older_state_restored),
+        ("resumed_from_nothing", "loop", "created a client 1 times, 0 expected",
+            resumed_from_nothing),
+    ],
+    "evaluation": [
+        ("one_update_early", "evaluation", "log-probs of the evaluated weights differ by",
+            one_update_early),
+        ("always_the_base_model", "service", "log-probs of the evaluated weights differ by",
+            always_the_base_model),
+        ("always_the_first_arm", "evaluation",
+            f"evaluation of {GS1}: log-probs of the evaluated weights differ by",
+            always_the_first_arm),
+        ("trained_base", "evaluation", "evaluation of base: made a sampler with model_path",
+            trained_base),
+        ("hot_evaluation", "evaluation",
+            "sampled with temperature 0.7 in 20 of 20 requests, 0 registered",
+            evaluated_with(lambda s: s.model_copy(update={"temperature": 0.7}))),
+        ("short_evaluation", "evaluation", "sampled with max_tokens 40",
+            evaluated_with(lambda s: s.model_copy(update={"max_tokens": 40}))),
+        ("best_of_two", "evaluation", "sampled 40 times, 20 expected", best_of_two),
+        ("test_prompt_with_advice", "task", "did not send the prompts of 20 of 20 items",
+            test_prompt_with_advice),
+        ("replies_of_the_neighbour", "evaluation", "rows of other replies than came back",
+            replies_of_the_neighbour),
+        ("lenient_grades", "task", "is marked True with the answer None", lenient_grades),
+        ("half_evaluated_and_copied", "evaluation", "10 of 20 rows contradict their items",
+            half_evaluated_and_copied),
+        ("rows_of_the_first_policy", "store", "the stored rows are not those that were graded",
+            rows_of_the_first_policy),
+    ],
+    "decision": [
+        ("exchanged_arms", "decision", "look for arms or signs exchanged", exchanged_arms),
+        ("exchanged_signs", "decision", "look for arms or signs exchanged",
+            decided_with(weights={"treatment": -1.0, "baseline": 1.0})),
+        ("another_margin", "decision", "decided at the margin 0.05, -0.05 is registered",
+            decided_with(margin=0.05)),
+        ("ten_percent", "decision", "decided with alpha, sides", decided_with(alpha=0.1)),
+        ("one_sided", "decision", "decided with alpha, sides", decided_with(sides=1)),
+        ("another_method", "decision", "decided by paired_tango",
+            decided_with(method="paired_tango")),
+        ("half_the_interval", "decision", "scores in (0.0, 1.0) of 20 items", half_the_interval),
+        ("unanswered_left_out", "decision", "the stored results of", unanswered_left_out),
+    ],
 }  # fmt: skip
+
+MISTAKES = tuple(
+    Mistake(name, where, stage, frozenset({"decision" if stage == "decision" else "arm"}), words,
+        edit, "whole_run")
+    for stage, rows in _ROWS.items()
+    for name, where, words, edit in rows
+)  # fmt: skip
