@@ -117,15 +117,16 @@ def _gradient_turned_by_a_degree(e: Plain) -> None:
 
 
 def _self_in_the_baseline(e: Plain) -> None:
-    e["reference_correctness"]["patterns"]["random"]["advantages"]["worst"] = [[0.5, 0.016]]
+    path = e["reference_correctness"]["computations"][1]["patterns"]["random"]
+    path["advantages"]["worst"] = [[0.5, 0.016]]
 
 
 def _nothing_compared(e: Plain) -> None:
-    e["reference_correctness"]["patterns"] = {}
+    e["reference_correctness"]["computations"][0]["patterns"] = {}
 
 
 def _nan_gradient(e: Plain) -> None:
-    part = e["reference_correctness"]["patterns"]["random"]["logprob_gradient"]
+    part = e["reference_correctness"]["computations"][1]["patterns"]["random"]["logprob_gradient"]
     part.update(worst=[["nan", "nan"]], cosine="nan")
 
 
