@@ -48,9 +48,9 @@ def compare(ours: ArrayLike, reference: ArrayLike) -> Agreement:
 def agreement_problems(
     what: str, agreement: Agreement, tolerance: Tolerance | None, name: str
 ) -> list[str]:
-    """Where two computations differ by more than the card's tolerance `name` allows."""
+    """Where two computations differ by more than the tolerance `name` allows."""
     if tolerance is None:
-        return [f"{what}: the card has no tolerance {name!r}, so nothing can agree; add it"]
+        return [f"{what}: no tolerance {name!r} is stated, so nothing can agree; add it"]
     if agreement.n != agreement.n_reference:
         return [
             f"{what}: {agreement.n} values against {agreement.n_reference} of the reference; "

@@ -1,6 +1,12 @@
 """Preflight: the baseline arm's path gives the stock cookbook's datums, loss and gradient."""
 
-from harness.audit.correctness import PathAgreement, card_paths, path_metrics, path_problems
+from harness.audit.correctness import (
+    NOTHING_COMPARED,
+    PathAgreement,
+    path_metrics,
+    path_problems,
+    tolerances,
+)
 from harness.audit.finding import Finding
 from harness.cards import Experiment
 from harness.evidence import Evidence
@@ -24,24 +30,22 @@ class BaselineEvidence(Evidence):
 
 
 def check(evidence: BaselineEvidence, experiment: Experiment) -> Finding:
-    """Equal datums, and loss and gradient within the card's baseline tolerances."""
-    paths = card_paths(experiment)
-    problems = []
+    """Equal datums, and loss and gradient within the stated baseline tolerances."""
+    stated = tolerances(experiment)
+    problems = [] if stated else [NOTHING_COMPARED]
     if evidence.unequal:
         shown = "; ".join(evidence.unequal[:SHOWN])
         problems.append(
             f"{len(evidence.unequal)} of {evidence.datums} datums differ from the stock "
             f"cookbook's, bound 0: {shown}; send what the cookbook assembles"
         )
-    for path in paths:
-        loss = path.tolerances.get("baseline_loss")
-        gradient = path.tolerances.get("baseline_gradient")
-        problems.extend(path_problems(path.id, evidence.path, loss, gradient, "baseline"))
+    for id, of in stated.items():
+        loss, gradient = of.get("baseline_loss"), of.get("baseline_gradient")
+        problems.extend(path_problems(id, evidence.path, loss, gradient, "baseline"))
     notes = (
         f"compared with tinker-cookbook {evidence.cookbook}: {evidence.datums} datums, "
         f"{evidence.action_tokens} action tokens, {evidence.zero_variance_groups} groups of equal "
         "rewards; tokens, targets and behaviour log-probs bit for bit",
-        *(() if paths else ("the card requires no comparison of losses; datums only",)),
     )
     metrics = {"datums": float(evidence.datums), **path_metrics(evidence.path)}
     return Finding("baseline_correctness", tuple(problems), notes, metrics)

@@ -1,9 +1,16 @@
 """What both correctness preflights share: losses and gradients against another computation."""
 
+from collections.abc import Mapping
+
 from harness.audit.agreement import Agreement, agreement_problems
 from harness.cards import Experiment
-from harness.cards.card import CorrectnessPath, Tolerance
+from harness.cards.card import Tolerance
 from harness.evidence import Evidence
+
+NOTHING_COMPARED = (
+    "nothing was compared: neither card nor registration has tolerances; state "
+    "correctness_tolerances in the registration"
+)
 
 
 class PathAgreement(Evidence):
@@ -56,7 +63,11 @@ def path_metrics(path: PathAgreement) -> dict[str, float]:
     return metrics
 
 
-def card_paths(experiment: Experiment) -> list[CorrectnessPath]:
-    """The computations that the card wants compared; none if it requires no comparison."""
-    preflight = experiment.card.correctness_preflight
-    return list(preflight.paths) if preflight is not None and preflight.required else []
+def tolerances(experiment: Experiment) -> Mapping[str, Mapping[str, Tolerance]]:
+    """Tolerances by name for each computation that is compared: the card's, else the registered."""
+    stated = experiment.card.correctness_preflight
+    if stated is not None and stated.required and stated.paths:
+        return {path.id: path.tolerances for path in stated.paths}
+    registered = experiment.registration.correctness_tolerances
+    by_name: dict[str, Tolerance] = dict(registered.items())
+    return {"registered tolerances": by_name} if registered else {}

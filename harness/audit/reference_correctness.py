@@ -1,51 +1,74 @@
-"""Preflight: GS1 advantages, loss and gradient agree with the pinned independent reference."""
+"""Preflight: each arm's advantages, loss and gradient agree with an independent computation."""
 
-from harness.audit.correctness import PathAgreement, card_paths, path_metrics, path_problems
+from harness.audit.correctness import (
+    NOTHING_COMPARED,
+    PathAgreement,
+    path_metrics,
+    path_problems,
+    tolerances,
+)
 from harness.audit.finding import Finding
 from harness.cards import Experiment
 from harness.evidence import Evidence
 
 
-class ReferenceEvidence(Evidence):
-    """The harness's path against the reference, per pattern of rewards.
+class ComputationEvidence(Evidence):
+    """The path that some arms share, against another computation of it, per pattern of rewards.
 
-    `reference` is the reference's path in the project, `prompts` the real prompts of one batch and
-    `tau` the temperature of the arm under test, None if its kernel has none. `patterns` maps the
-    name of a reward pattern to the comparison. All is empty and 0 if no arm uses the kernel.
+    `arms` share estimator, kernel and loss. `reference` is the other computation: a pinned file, as
+    a path in the project, or the harness's own recomputation. `prompts` counts the real prompts of
+    one batch, and `tau` is the temperature of a kernel that has one. `patterns` maps the name of a
+    reward pattern to the comparison.
     """
 
-    arm: str
+    arms: list[str]
     reference: str
     prompts: int
     tau: float | None
     patterns: dict[str, PathAgreement]
 
+    @property
+    def name(self) -> str:
+        """The first arm's name, for lines and metrics."""
+        return self.arms[0]
+
+
+class ReferenceEvidence(Evidence):
+    """Every computation that some arm trains with."""
+
+    computations: list[ComputationEvidence]
+
 
 def check(evidence: ReferenceEvidence, experiment: Experiment) -> Finding:
-    """Advantages, loss and gradient within the card's reference tolerances, in every pattern."""
-    paths = card_paths(experiment)
-    if not any(arm.estimator == "gs1" for arm in experiment.arms):
-        note = "no arm uses a similarity-weighted baseline; nothing to compare"
-        return Finding("reference_correctness", notes=(note,))
-    problems = []
-    if not evidence.patterns:
-        problems.append("no reward pattern was compared; collect at least one")
-    for path in paths:
-        loss = path.tolerances.get("reference_loss")
-        gradient = path.tolerances.get("reference_gradient")
-        for pattern, found in evidence.patterns.items():
-            what = f"{path.id}, rewards {pattern}"
-            problems.extend(path_problems(what, found, loss, gradient, "reference"))
-    at = "cosine weights" if evidence.tau is None else f"tau {evidence.tau:g}"
-    notes = [
-        f"{evidence.arm} against {evidence.reference}: {evidence.prompts} prompts of the train "
-        f"split, {at}, rewards {', '.join(evidence.patterns)}"
+    """Each arm's advantages, loss and gradient within the stated tolerances, in every pattern."""
+    stated = tolerances(experiment)
+    problems = [] if stated else [NOTHING_COMPARED]
+    compared = {arm for found in evidence.computations if found.patterns for arm in found.arms}
+    problems += [
+        f"arm {arm.name}: no reward pattern was compared with another computation of "
+        f"{arm.estimator}; collect at least one"
+        for arm in experiment.arms
+        if arm.name not in compared
     ]
-    if not paths:
-        notes.append("the card requires no comparison, so no tolerance was applied")
+    for id, of in stated.items():
+        loss, gradient = of.get("reference_loss"), of.get("reference_gradient")
+        for found in evidence.computations:
+            for pattern, path in found.patterns.items():
+                what = f"{id}, {found.name}, rewards {pattern}"
+                problems.extend(path_problems(what, path, loss, gradient, "reference"))
     metrics = {
-        f"{pattern}.{name}": value
-        for pattern, found in evidence.patterns.items()
-        for name, value in path_metrics(found).items()
+        f"{found.name}.{pattern}.{name}": value
+        for found in evidence.computations
+        for pattern, path in found.patterns.items()
+        for name, value in path_metrics(path).items()
     }
-    return Finding("reference_correctness", tuple(problems), tuple(notes), metrics)
+    notes = tuple(map(_note, evidence.computations))
+    return Finding("reference_correctness", tuple(problems), notes, metrics)
+
+
+def _note(found: ComputationEvidence) -> str:
+    at = "" if found.tau is None else f"tau {found.tau:g}, "
+    return (
+        f"{', '.join(found.arms)} against {found.reference}: {found.prompts} prompts of the train "
+        f"split, {at}rewards {', '.join(found.patterns)}"
+    )

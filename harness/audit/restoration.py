@@ -9,9 +9,14 @@ from pydantic import Field
 from harness.audit.finding import Finding
 from harness.audit.weights import service_tolerance
 from harness.cards import Experiment
-from harness.cards.card import RestorationArm
+from harness.cards.card import RestorationArm, RestorationGroup
 from harness.evidence import Evidence, Measured
 from harness.fingerprints import CLEARANCE, noise_floor
+
+NOTHING_COMPARED = (
+    "nothing was compared: neither card nor registration says which arms must start equal; state "
+    "the groups in restoration of the registration"
+)
 
 
 class ClientState(Evidence):
@@ -32,28 +37,25 @@ class ClientState(Evidence):
 
 
 class RestorationEvidence(Evidence):
-    """The groups of arms that the card wants equal, in its order."""
+    """The groups of arms that must start equal, in the order of `equal_starts`."""
 
     groups: list[list[ClientState]]
 
 
 def check(evidence: RestorationEvidence, experiment: Experiment) -> Finding:
     """Equal starts, the registered optimizer as sent, and equal effects of an equal step."""
-    preflight = experiment.card.restoration_preflight
-    if preflight is None or not preflight.applicable:
-        note = "the card requires no equal starts; nothing was compared"
-        return Finding("restoration", notes=(note,))
+    stated = equal_starts(experiment)
     clients = [client for group in evidence.groups for client in group]
     apart = noise_floor((client.before_T, row) for client in clients for row in client.again)
     bound = service_tolerance(experiment, apart)
-    problems: list[str] = []
+    problems = [] if stated else [NOTHING_COMPARED]
     metrics: dict[str, float] = {"floor": apart}
-    if len(evidence.groups) != len(preflight.groups):
+    if len(evidence.groups) != len(stated):
         problems.append(
-            f"{len(evidence.groups)} groups of arms were probed, the card has "
-            f"{len(preflight.groups)}; probe each"
+            f"{len(evidence.groups)} groups of arms were probed, {len(stated)} are stated; "
+            "probe each"
         )
-    for number, (clients, group) in enumerate(zip(evidence.groups, preflight.groups, strict=False)):
+    for number, (clients, group) in enumerate(zip(evidence.groups, stated, strict=False)):
         by_name = {client.arm: client for client in clients}
         for arm in group.arms:
             problems.extend(optimizer_problems(by_name.get(arm.name), arm))
@@ -73,8 +75,34 @@ def check(evidence: RestorationEvidence, experiment: Experiment) -> Finding:
     return Finding("restoration", tuple(problems), tuple(notes), metrics)
 
 
+def equal_starts(experiment: Experiment) -> list[RestorationGroup]:
+    """The groups of arms that must start equal: the card's, else the registration's.
+
+    What each arm of a registered group must send follows from its schedule and the Adam that is
+    registered.
+    """
+    preflight = experiment.card.restoration_preflight
+    if preflight is not None and preflight.applicable and preflight.groups:
+        return preflight.groups
+    return [
+        RestorationGroup(arms=[_as_registered(experiment, name) for name in names])
+        for names in experiment.registration.restoration
+    ]
+
+
+def _as_registered(experiment: Experiment, name: str) -> RestorationArm:
+    arm = experiment.arm(name)
+    config = {
+        **experiment.registration.training.adam.model_dump(),
+        "learning_rate": arm.learning_rate,
+        "init_seed": float(arm.seed),
+        "lora_rank": float(experiment.card.lora_rank),
+    }
+    return RestorationArm(name=name, optimizer="adam", optimizer_config=config)
+
+
 def optimizer_problems(client: ClientState | None, arm: RestorationArm) -> list[str]:
-    """Where the configuration as sent is not the card's, key by key."""
+    """Where the configuration as sent is not the stated one, key by key."""
     if client is None:
         return [f"arm {arm.name}: no client was probed; probe every arm of the group"]
     problems = []
@@ -83,16 +111,18 @@ def optimizer_problems(client: ClientState | None, arm: RestorationArm) -> list[
     for key, expected in arm.optimizer_config.items():
         sent = client.sent.get(key)
         if sent is None:
-            problems.append(f"arm {arm.name}: {key} {expected:g} of the card was not sent; send it")
+            problems.append(
+                f"arm {arm.name}: {key} {expected:g} is stated and was not sent; send it"
+            )
         elif sent != expected:
             problems.append(
-                f"arm {arm.name}: {key} was sent as {sent:g}, the card says {expected:g}; "
-                "make registration and card agree"
+                f"arm {arm.name}: {key} was sent as {sent:g}, {expected:g} is stated; "
+                "make the two agree"
             )
     rank = arm.optimizer_config.get("lora_rank")
     if rank is not None and client.reported_rank not in (None, int(rank)):
         problems.append(
-            f"arm {arm.name}: the service reports rank {client.reported_rank}, the card says "
+            f"arm {arm.name}: the service reports rank {client.reported_rank}, the arm has "
             f"{rank:g}; use a service that honours the rank"
         )
     return problems

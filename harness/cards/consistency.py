@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from harness.cards.card import Card, Criterion, DecisionRule, GateCheck
 from harness.cards.experiment import Change, Experiment
 from harness.cards.merge import changed_pointers
-from harness.cards.registration import ESTIMATOR_SETTINGS, Registration
+from harness.cards.registration import ESTIMATOR_SETTINGS, LOSS_SETTINGS, Registration
 from harness.names import BASE, BY_ESTIMATE, POINT_THRESHOLDS
 
 
@@ -24,6 +24,8 @@ def experiment_problems(experiment: Experiment) -> list[str]:
         *pilot_problems(card, registration),
         *kernel_problems(card, registration),
         *estimator_problems(registration),
+        *loss_problems(registration),
+        *tolerance_problems(card, registration),
         *lag_problems(registration),
         *measured_problems(card, registration),
         *power_problems(card, registration),
@@ -32,6 +34,7 @@ def experiment_problems(experiment: Experiment) -> list[str]:
     # arms can be compared once each has a schedule, and looks once there is a rule
     return problems or [
         *seed_problems(experiment),
+        *restoration_problems(experiment),
         *look_problems(experiment),
         *tuning_problems(experiment),
     ]
@@ -276,6 +279,44 @@ def estimator_problems(registration: Registration) -> list[str]:
                 f"{registration.training.format_coefficient:g}; set it to 0"
             )
     return problems
+
+
+def loss_problems(registration: Registration) -> list[str]:
+    """Every loss has its settings."""
+    return [
+        f"arm {spec.name}: loss_config of {spec.loss} has {sorted(spec.loss_config)}, it takes "
+        f"{sorted(wanted)}; give exactly these"
+        for spec in registration.arms
+        if set(spec.loss_config) != (wanted := LOSS_SETTINGS.get(spec.loss, frozenset()))
+    ]
+
+
+def tolerance_problems(card: Card, registration: Registration) -> list[str]:
+    """Tolerances are stated once: by the card, or else by the registration."""
+    stated = card.correctness_preflight
+    if registration.correctness_tolerances and stated and stated.required and stated.paths:
+        return ["the card states its correctness tolerances; don't register others"]
+    return []
+
+
+def restoration_problems(experiment: Experiment) -> list[str]:
+    """Groups that must start equal are the arms of one seed, all of them."""
+    groups = experiment.registration.restoration
+    stated = experiment.card.restoration_preflight
+    if not groups:
+        return []
+    if stated is not None and stated.applicable and stated.groups:
+        return ["the card states which arms must start equal; don't register others"]
+    seeds = {
+        arm.seed: [a.name for a in experiment.arms if a.seed == arm.seed] for arm in experiment.arms
+    }
+    wanted = sorted(sorted(names) for names in seeds.values() if len(names) > 1)
+    if sorted(map(sorted, groups)) == wanted:
+        return []
+    return [
+        f"restoration has the groups {groups}, but the arms of one seed start equal, and no "
+        f"others: {wanted}; register these"
+    ]
 
 
 def lag_problems(registration: Registration) -> list[str]:

@@ -8,7 +8,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.cards.card import Criterion, DecisionRule, Frozen, GateCheck, Name, Reason, Schedule
+from harness.cards.card import (
+    Criterion,
+    DecisionRule,
+    Frozen,
+    GateCheck,
+    Name,
+    Reason,
+    Schedule,
+    Tolerance,
+)
 
 Loss = Literal["importance_sampling", "ppo"]
 LossBackend = Literal["service", "custom"]
@@ -16,6 +25,12 @@ EstimatorName = Literal[
     "group_mean", "group_std", "rloo", "maxrl", "tailrl", "tail_quantile", "gs1", "uniform_loo"
 ]
 
+ToleranceName = Literal[
+    "reference_loss", "reference_gradient", "baseline_loss", "baseline_gradient"
+]
+
+LOSS_SETTINGS = {"ppo": frozenset({"clip_low_threshold", "clip_high_threshold"})}
+"""What the `loss_config` of a loss must hold; that of the other is empty."""
 
 ESTIMATOR_SETTINGS = {
     "group_std": frozenset({"ddof", "eps"}),
@@ -292,7 +307,8 @@ class Registration(Frozen):
     """Everything that the card leaves to be said before the run.
 
     `supporting` criteria are computed and shown; they never make a verdict. `search` belongs to
-    the task sec_search.
+    the task sec_search. `correctness_tolerances` and `restoration`, groups of arms by name that
+    must start equal, are what the preflights hold a run to where the card states none.
     """
 
     version: Literal[1]
@@ -316,3 +332,5 @@ class Registration(Frozen):
     gradient_probe: GradientProbe | None = None
     supporting: list[Criterion] = Field(default_factory=list)
     search: SearchSpec | None = None
+    correctness_tolerances: dict[ToleranceName, Tolerance] = Field(default_factory=dict)
+    restoration: list[list[Name]] = Field(default_factory=list)

@@ -14,7 +14,7 @@ from harness.audit.correctness import PathAgreement
 from harness.audit.forecast import ArmForecast, ForecastEvidence, TauForecast
 from harness.audit.loss_values import LossValue
 from harness.audit.pins import PackageFiles, PinsEvidence
-from harness.audit.reference_correctness import ReferenceEvidence
+from harness.audit.reference_correctness import ComputationEvidence, ReferenceEvidence
 from harness.audit.requests import ArmTrace, EvaluationTrace, StepTrace
 from harness.audit.restoration import ClientState, RestorationEvidence
 from harness.audit.resumed import ResumedArm
@@ -76,7 +76,7 @@ def sound(experiment: Experiment) -> dict[str, Evidence]:
             path=path(),
         ),
         "reference_correctness": ReferenceEvidence(
-            arm="gs1_seed0", reference="r.py", prompts=64, tau=0.1, patterns={"random": path()}
+            computations=[computation("grpo_gs8_seed0"), computation("gs1_seed0", tau=0.1)]
         ),
         "server_loss": server_loss(),
         "restoration": restoration(),
@@ -161,6 +161,13 @@ def path() -> PathAgreement:
     same = compare(values * (1.0 + 1e-8), values)
     one = compare([12.0], [12.0])
     return PathAgreement(advantages=same, loss=one, logprob_gradient=same, parameter_gradient=same)
+
+
+def computation(*arms: str, tau: float | None = None) -> ComputationEvidence:
+    """Arms whose path agrees with another computation of it."""
+    return ComputationEvidence(
+        arms=list(arms), reference="r.py", prompts=64, tau=tau, patterns={"random": path()}
+    )
 
 
 def server_loss() -> LossEvidence:

@@ -87,7 +87,7 @@ def test_a_missing_tolerance_is_a_problem():
     agreement = compare([1.0], [1.0])
 
     assert agreement_problems("loss", agreement, None, "baseline_loss") == [
-        "loss: the card has no tolerance 'baseline_loss', so nothing can agree; add it"
+        "loss: no tolerance 'baseline_loss' is stated, so nothing can agree; add it"
     ]
 
 

@@ -85,8 +85,8 @@ def test_missing_tolerances_block(experiment, sound, bend):
     other = bend(experiment, card={"correctness_preflight": {"paths": [path]}})
     finding = baseline_correctness.check(sound["baseline_correctness"], other)
 
-    assert "the card has no tolerance 'baseline_loss'" in finding.message
-    assert "the card has no tolerance 'baseline_gradient'" in finding.message
+    assert "no tolerance 'baseline_loss' is stated" in finding.message
+    assert "no tolerance 'baseline_gradient' is stated" in finding.message
 
 
 def _move_second(sound, difference, moved=0.2):
@@ -144,7 +144,7 @@ def test_config_key_of_the_card_that_is_not_sent_blocks(experiment, sound, bend)
     other = bend(experiment, card={"restoration_preflight": {"groups": groups}})
 
     assert (
-        "momentum 0.5 of the card was not sent"
+        "momentum 0.5 is stated and was not sent"
         in restoration.check(sound["restoration"], other).message
     )
 

@@ -8,7 +8,7 @@ from mistakes.mistake import Edit, Mistake, Where
 
 OTHER = "3" * 64
 CLIENT, TRACES, RESUMED = "restoration groups 0", "capability traces", "capability resumed"
-PATTERN = "reference_correctness patterns random"
+PATTERN = "reference_correctness computations 1 patterns random"
 A_DEGREE = math.cos(math.pi / 180)
 LABEL = ["test/00003", "gold 4, but the solution concludes with 6"]
 FLAT = {"tau": 1e6, "contributors_median": 63.0, "gaps": [0.0]}
@@ -96,7 +96,7 @@ _ROWS: dict[str, list[tuple[str, Where, str, Edit]]] = {
         ("self_in_the_baseline", "kernel", "advantages: differs by 0.016 where the reference",
             at(f"{PATTERN} advantages", worst=[[0.5, 0.016]])),
         ("nothing_compared", "kernel", "no reward pattern was compared",
-            at("reference_correctness patterns", to({}))),
+            at("reference_correctness computations 0 patterns", to({}))),
         ("nan_gradient", "kernel", "gradient by log-probs: differs by nan",
             at(f"{PATTERN} logprob_gradient", worst=[["nan", "nan"]], cosine="nan")),
     ],

@@ -6,9 +6,16 @@ from mistakes import evidence, first_steps, gates, records, scales, whole_run
 from mistakes.live import LIVE
 
 CATALOGUE = (
-    *evidence.MISTAKES, *records.MISTAKES, *first_steps.MISTAKES, *first_steps.REFUSED, *gates.MISTAKES, gates.ENGINE,
-    gates.NAN, *whole_run.MISTAKES, *scales.MISTAKES,
-)  # fmt: skip
+    *evidence.MISTAKES,
+    *records.MISTAKES,
+    *first_steps.MISTAKES,
+    *first_steps.REFUSED,
+    *gates.MISTAKES,
+    gates.ENGINE,
+    gates.NAN,
+    *whole_run.MISTAKES,
+    *scales.MISTAKES,
+)
 
 
 def test_a_mistake_stands_once_with_words_and_an_item():

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.audit.baseline_correctness import BaselineEvidence
-from harness.audit.probes.correctness import SEED, path_agreement, small_model
+from harness.audit.probes.correctness import SEED, one_thread, path_agreement, small_model
 from harness.cards import Arm, Experiment
 from harness.errors import RunError
 from harness.methods.staleness import is_zero_variance
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 GROUPS, GROUP_SIZE = 8, 8
 
 
+@one_thread()
 def collect(experiment: Experiment) -> BaselineEvidence:
     """The baseline arm's path and the stock cookbook's, on the same fixed rollouts."""
     from tinker_cookbook.rl.data_processing import assemble_training_data, compute_advantages

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
     from harness.audit.probes.small_model import SmallModel
 
 SEED = 0
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Tensors as small as the model's take several times longer where threads share them."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def path_agreement(

@@ -73,11 +73,18 @@ def grouped_rewards(groups: int, size: int, seed: int) -> list[list[float]]:
     return [[REWARDS[0]] * size, [REWARDS[-1]] * size, *mixed]
 
 
-def patterns(prompts: int, seed: int) -> dict[str, list[float]]:
-    """Rewards of one rollout a prompt: the cases in which a baseline can go wrong."""
+def patterns(
+    prompts: int, size: int, seed: int, values: Sequence[float] = REWARDS
+) -> dict[str, list[list[float]]]:
+    """Rewards (P, G) of groups of a size: the cases in which a baseline can go wrong.
+
+    `values` are those that a random reward is drawn from.
+    """
     generator = np.random.Generator(np.random.PCG64(stream_seed(seed, "reward_patterns")))
+    one_right = [[0.0] * size for _ in range(prompts)]
+    one_right[0][0] = 1.0
     return {
-        "all equal": [1.0] * prompts,
-        "one right": [1.0, *[0.0] * (prompts - 1)],
-        "random": generator.choice(REWARDS, size=prompts).tolist(),
+        "all equal": [[1.0] * size for _ in range(prompts)],
+        "one right": one_right,
+        "random": generator.choice(values, size=(prompts, size)).tolist(),
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.audit.probes.arms import loss_datum, throw_away_arms
-from harness.audit.restoration import ClientState, RestorationEvidence
+from harness.audit.restoration import ClientState, RestorationEvidence, equal_starts
 from harness.cards import Experiment
 from harness.tasks.task import Task
 from harness.training.checkpoints import delete_checkpoints, open_arm
@@ -29,13 +29,12 @@ async def collect(
     service: tinker.ServiceClient, adapter: AnyAdapter, experiment: Experiment, task: Task
 ) -> RestorationEvidence:
     """Open each arm as the run opens it, and give all arms of a group one identical step."""
-    preflight = experiment.card.restoration_preflight
-    groups = preflight.groups if preflight is not None and preflight.applicable else []
     rows = [adapter.text(item)[:LONGEST] for item in task.train[:PROBLEMS]]
     with throw_away_arms(service, adapter, experiment, task) as contexts:
         return RestorationEvidence(
             groups=[
-                await _group([contexts[arm.name] for arm in group.arms], rows) for group in groups
+                await _group([contexts[arm.name] for arm in group.arms], rows)
+                for group in equal_starts(experiment)
             ]
         )
 

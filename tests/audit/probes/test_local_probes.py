@@ -155,9 +155,11 @@ def test_gs1_agrees_with_the_independent_reference(experiment, task, cards_dir):
     )
 
     assert finding.ok, finding.message
-    assert {"all equal", "one right", "random"} == set(evidence.patterns)
-    assert evidence.patterns["random"].logprob_gradient.largest_value > 0.5
-    assert evidence.patterns["all equal"].advantages.largest_value < 1e-12
+    assert [["grpo_gs8_seed0"], ["gs1_seed0"]] == [c.arms for c in evidence.computations]
+    for found in evidence.computations:
+        assert {"all equal", "one right", "random"} == set(found.patterns)
+        assert found.patterns["random"].logprob_gradient.largest_value > 0.5
+        assert found.patterns["all equal"].advantages.largest_value < 1e-12
 
 
 @pytest.mark.parametrize("mistake", ["own reward", "uniform", "tau"])
