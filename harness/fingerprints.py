@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from harness.cards import Experiment
 from harness.records import StepRecord
 
 Reading = Sequence[float]
@@ -45,9 +44,9 @@ def bound(floor: float, least: float = SAME) -> float:
     return max(least, FACTOR * floor) if np.isfinite(floor) else least
 
 
-def service_tolerance(experiment: Experiment, floor: float) -> float:
-    """The bound between two clients of one kind; the embedded engine repeats itself bit by bit."""
-    return bound(floor, 0.0 if experiment.scale.service == "embedded" else SAME)
+def service_tolerance(floor: float, *, exact: bool) -> float:
+    """The bound between two clients of one kind, of a service that keeps every bit or does not."""
+    return bound(floor, 0.0 if exact else SAME)
 
 
 def initial_pairs(first: StepRecord | None) -> list[tuple[Reading, Reading]]:

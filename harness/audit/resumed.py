@@ -15,7 +15,8 @@ class ResumedArm(Evidence):
     Each row has log-probs of fixed texts (T), of the live arm and of the resumed one: by the
     learner, by the learner after one identical step, which shows the optimizer's moments, and by
     the sampler of the next step (`samplers`, empty without lag). `repeated` has two readings each
-    of one client, which differ by the service's floor. Versions count updates.
+    of one client, which differ by the service's floor; `exact` says that it promises to have none.
+    Versions count updates.
     """
 
     arm: str
@@ -25,11 +26,12 @@ class ResumedArm(Evidence):
     stepped: tuple[Row, Row]
     samplers: list[Row]
     repeated: list[tuple[Row, Row]] = Field(default_factory=list)
+    exact: bool = False
 
 
 def resumed_problems(evidence: ResumedArm, experiment: Experiment) -> list[str]:
     """Where the resumed arm is not the live one."""
-    bound = service_tolerance(experiment, floor(evidence.repeated))
+    bound = service_tolerance(floor(evidence.repeated), exact=evidence.exact)
     where = f"arm {evidence.arm}: resumed after {evidence.version} updates"
     if evidence.resumed_version != evidence.version:
         return [f"{where}, it goes on at {evidence.resumed_version}; count every step once"]
