@@ -36,9 +36,9 @@ class Arrangement:
                 f"log-probs of one row differ by {self.noise:.2g} nats with what else is computed: "
                 "on this processor results can't be repeated bit for bit, only within a tolerance"
             )
-        together = "any number of" if self.step_rows == MAX_ROWS else str(self.step_rows)
-        passes = "share passes" if self.shared_passes else "have passes of their own"
-        return f"to keep bits, {together} rows are decoded together, and whole rows {passes}"
+        together = "as many as there are" if self.step_rows == MAX_ROWS else self.step_rows
+        passes = "share a pass" if self.shared_passes else "each have a pass of their own"
+        return f"bits are kept: rows decoded together: {together}; whole rows {passes}"
 
     @property
     def exact(self) -> bool:

@@ -1,17 +1,16 @@
 """Continuous batched sampling with a key/value cache, one batch per set of weights.
 
 What holds. The tokens and log-probs of a sequence depend on (weights, prompt, sampling parameters,
-seed, sample index) and on nothing else that is served: for one build of torch, one kind of CPU and
-one thread count, bit for bit. It rests on four facts about float32 kernels on a CPU, which the
-tests check on the machine at hand:
-  - a row of a matrix product does not depend on the other rows, once there are at least
-    `ROW_STEP` rows (fewer take another kernel): batches are padded to a multiple of it;
-  - an entry of a batched product of fixed shape does not depend on how many entries there are;
+seed, sample index) and on nothing else that is served: for one build of torch and one kind of CPU,
+bit for bit. By construction,
+  - attention adds up a row in blocks whose edges depend on the position alone (`decoder`);
   - a prompt is padded to a length that depends on the prompt alone;
   - random numbers come from a stream of the sequence's own.
-What does not hold: equal bits on another kind of CPU, another build of torch or another number of
-threads; there, log-probs agree to about 1e-6 and a token changes where two candidates are that
-close.
+How many rows are computed together is what a kernel could still go by: `kernel_probe` finds out at
+the engine's start, and the `Arrangement` has no more rows together than keep their bits. Products
+of fewer than `ROW_STEP` rows take other kernels, so batches are padded to a multiple of it.
+What does not hold: equal bits on another kind of CPU or another build of torch; there, log-probs
+agree to about 1e-6 and a token changes where two candidates are that close.
 
 Log-probs are log-softmax of the raw logits: no temperature, no top-k, no top-p.
 """

@@ -1,7 +1,8 @@
 """One LoRA model being trained: token losses, gradient accumulation, AdamW.
 
 Bits: a datum's log-probs depend on the weights and on that datum alone, because a row is padded to
-a length that depends on the row alone and the passes do not mix rows. The gradient of a request
+a length that depends on the row alone and the passes do not mix rows; where this processor's
+kernels do mix them, each row has a pass of its own (`kernel_probe`). The gradient of a request
 depends on the request alone: rows are grouped by padded length, in request order, into
 micro-batches of a fixed number of tokens. A request counts as a whole or not at all.
 """

@@ -17,6 +17,13 @@ def _found(folder: Path) -> Arrangement:
 
 
 @pytest.mark.parametrize("kind", ["model_folder", "hybrid_folder"])
+def test_this_processor_keeps_bits(request: pytest.FixtureRequest, kind: str) -> None:
+    """Tests that compare two runs rest on this: where it fails they do, and this is why."""
+    found = _found(request.getfixturevalue(kind))
+    assert found.exact, str(found)
+
+
+@pytest.mark.parametrize("kind", ["model_folder", "hybrid_folder"])
 @pytest.mark.parametrize(
     ("plant", "step_rows", "shared"),
     [
