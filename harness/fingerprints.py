@@ -43,6 +43,11 @@ def tolerance(floor: float, least: float = SAME) -> float:
     return max(least, FACTOR * floor) if np.isfinite(floor) else least
 
 
+def service_tolerance(floor: float, *, exact: bool) -> float:
+    """Between two clients of one kind, of a service that keeps every bit or does not."""
+    return tolerance(floor, 0.0 if exact else SAME)
+
+
 def initial_pairs(first: StepRecord | None) -> list[tuple[Reading, Reading]]:
     """Sampler and learner before the first update, which both hold the initial weights."""
     found = None if first is None or first["step"] != 0 else first.get("fingerprints")

@@ -7,11 +7,10 @@ import numpy as np
 from pydantic import Field
 
 from harness.audit.finding import Finding
-from harness.audit.weights import service_tolerance
 from harness.cards import Experiment
 from harness.cards.card import RestorationArm, RestorationGroup
 from harness.evidence import Evidence, Measured
-from harness.fingerprints import CLEARANCE, noise_floor
+from harness.fingerprints import CLEARANCE, noise_floor, service_tolerance
 
 NOTHING_COMPARED = (
     "nothing was compared: neither card nor registration says which arms must start equal; state "
@@ -37,9 +36,13 @@ class ClientState(Evidence):
 
 
 class RestorationEvidence(Evidence):
-    """The groups of arms that must start equal, in the order of `equal_starts`."""
+    """The groups of arms that must start equal, in the order of `equal_starts`.
+
+    `exact` says that the service promises to repeat itself bit for bit.
+    """
 
     groups: list[list[ClientState]]
+    exact: bool = False
 
 
 def check(evidence: RestorationEvidence, experiment: Experiment) -> Finding:
@@ -47,7 +50,7 @@ def check(evidence: RestorationEvidence, experiment: Experiment) -> Finding:
     stated = equal_starts(experiment)
     clients = [client for group in evidence.groups for client in group]
     apart = noise_floor((client.before_T, row) for client in clients for row in client.again)
-    bound = service_tolerance(experiment, apart)
+    bound = service_tolerance(apart, exact=evidence.exact)
     problems = [] if stated else [NOTHING_COMPARED]
     metrics: dict[str, float] = {"floor": apart}
     if len(evidence.groups) != len(stated):
@@ -67,9 +70,10 @@ def check(evidence: RestorationEvidence, experiment: Experiment) -> Finding:
         for clients in evidence.groups
         if clients
     ]
-    if apart > 0.0:
+    if not evidence.exact or apart > 0.0:
+        promise = "" if evidence.exact else "promises no equal bits and "
         notes.append(
-            f"the service reads the same weights {apart:.3g} nats apart; bound {bound:.3g}"
+            f"the service {promise}reads the same weights {apart:.3g} nats apart; bound {bound:.3g}"
         )
     notes.append("the service's state beyond log-probs and configuration stays unverified")
     return Finding("restoration", tuple(problems), tuple(notes), metrics)

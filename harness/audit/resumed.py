@@ -2,10 +2,9 @@
 
 from pydantic import Field
 
-from harness.audit.weights import service_tolerance
 from harness.cards import Experiment
 from harness.evidence import Evidence, Measured
-from harness.fingerprints import CLEARANCE, distance, noise_floor
+from harness.fingerprints import CLEARANCE, distance, noise_floor, service_tolerance
 
 Row = list[Measured]
 
@@ -16,7 +15,8 @@ class ResumedArm(Evidence):
     Each row has log-probs of fixed texts (T), of the live arm and of the resumed one: by the
     learner, by the learner after one identical step, which shows the optimizer's moments, and by
     the sampler of the next step (`samplers`, empty without lag). `repeated` has two readings each
-    of one client, which differ by the service's floor. Versions count updates.
+    of one client, which differ by the service's floor; `exact` says that it promises to have none.
+    Versions count updates.
     """
 
     arm: str
@@ -26,11 +26,12 @@ class ResumedArm(Evidence):
     stepped: tuple[Row, Row]
     samplers: list[Row]
     repeated: list[tuple[Row, Row]] = Field(default_factory=list)
+    exact: bool = False
 
 
 def resumed_problems(evidence: ResumedArm, experiment: Experiment) -> list[str]:
     """Where the resumed arm is not the live one."""
-    bound = service_tolerance(experiment, noise_floor(evidence.repeated))
+    bound = service_tolerance(noise_floor(evidence.repeated), exact=evidence.exact)
     where = f"arm {evidence.arm}: resumed after {evidence.version} updates"
     if evidence.resumed_version != evidence.version:
         return [f"{where}, it goes on at {evidence.resumed_version}; count every step once"]

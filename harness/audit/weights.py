@@ -3,14 +3,8 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from harness.cards import Experiment
-from harness.fingerprints import FACTOR, SAME, arm_tolerance, distance, tolerance
+from harness.fingerprints import FACTOR, SAME, arm_tolerance, distance
 from harness.records import StepRecord
-
-
-def service_tolerance(experiment: Experiment, floor: float) -> float:
-    """The bound between two clients of one kind; the embedded engine repeats itself bit by bit."""
-    return tolerance(floor, 0.0 if experiment.scale.service == "embedded" else SAME)
 
 
 def indistinct_weights(arm: str, records: Sequence[StepRecord], last: object) -> list[str]:

@@ -102,8 +102,10 @@ async def _serve(options: argparse.Namespace, state_folder: Path, key: str | Non
     import uvicorn
 
     from harness.engine.app import make_app
+    from harness.engine.arrangement import FREE
     from harness.engine.base_model import read_config, read_tokenizer, read_weights
     from harness.engine.futures import Futures
+    from harness.engine.kernel_probe import arrangement_of
     from harness.engine.registry import BaseModel
     from harness.engine.service import Service
     from harness.engine.state import StateFolder
@@ -114,11 +116,20 @@ async def _serve(options: argparse.Namespace, state_folder: Path, key: str | Non
     config = read_config(folder)
     names = dict.fromkeys((*options.model_name, folder.name, str(folder)))
     base = BaseModel(tuple(names), folder, config, read_weights(folder, config))
+    arrangement = arrangement_of(config, base.weights)
+    if arrangement != FREE:
+        log.warning("%s", arrangement)
     listener = _listen(options.host, options.port)
     state = StateFolder(state_folder.resolve())
     loop = asyncio.get_running_loop()
     service = Service(
-        base, state, Futures(loop), read_tokenizer(folder), max(1, options.workers), options.seed
+        base,
+        state,
+        Futures(loop),
+        read_tokenizer(folder),
+        max(1, options.workers),
+        options.seed,
+        arrangement,
     )
 
     class Server(uvicorn.Server):

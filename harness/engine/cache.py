@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from torch import Tensor
 
@@ -58,6 +60,29 @@ class Cache:
             else:
                 first[:used, to] = first[:used, of]
                 second[:used, to] = second[:used, of]
+
+    def part(self, first: int, rows: int) -> Cache:
+        """Some of its rows, in the same memory."""
+        g, part = self.config.kv_heads, copy(self)
+        of, part.rows = slice(first * g, (first + rows) * g), rows
+        part.entries = [
+            (a[first : first + rows], b[first : first + rows])
+            if self.config.is_delta(layer)
+            else (a[:, of], b[:, of])
+            for layer, (a, b) in enumerate(self.entries)
+        ]
+        return part
+
+    def reordered(self, rows: Tensor) -> Cache:
+        """A copy whose rows are these of its own."""
+        g, other = self.config.kv_heads, copy(self)
+        of = (rows[:, None] * g + torch.arange(g)).flatten()
+        other.rows = len(rows)
+        other.entries = [
+            (a[rows], b[rows]) if self.config.is_delta(layer) else (a[:, of], b[:, of])
+            for layer, (a, b) in enumerate(self.entries)
+        ]
+        return other
 
     def resized(self, rows: int, capacity: int) -> Cache:
         """A cache of another size with the content that both have room for."""

@@ -22,7 +22,7 @@ def choose_tokens(logprobs_B_V: Tensor, sequences: Sequence[Sampled]) -> Tensor:
         ],
     )
     tempered = logprobs_B_V / temperatures[:, None]
-    mass = (tempered - tempered.amax(-1, keepdim=True)).exp()
+    mass = tempered.softmax(-1)
     for row, sequence in enumerate(sequences):
         params = sequence.request.params
         if params.top_k > 0 or params.top_p < 1:

@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from harness.engine.architecture import DecoderConfig, Weights
+from harness.engine.arrangement import FREE, Arrangement
 from harness.engine.cache import Kept
 from harness.engine.decoder import full_pass
 from harness.engine.rope import Rope
 from harness.engine.sequences import IntArray, PromptScores, Sampled
 from harness.engine.trainer import padded_length
 
-ROW_STEP = 8
 PASS_TOKENS = 512
 PROMPT_BYTES = 256 << 20
 
@@ -43,8 +43,15 @@ class PromptReader:
     What is read depends on the prompt alone (see `sampler`), so remembering changes no bit.
     """
 
-    def __init__(self, config: DecoderConfig, weights: Weights, rope: Rope) -> None:
+    def __init__(
+        self,
+        config: DecoderConfig,
+        weights: Weights,
+        rope: Rope,
+        arrangement: Arrangement = FREE,
+    ) -> None:
         self._config, self._weights, self._rope = config, weights, rope
+        self._arrangement = arrangement
         self._known: OrderedDict[bytes, ReadPrompt] = OrderedDict()
         self._bytes = 0
 
@@ -57,7 +64,7 @@ class PromptReader:
                 unread.setdefault(key, []).append(sequence)
         keys = [sequence.request.prompt_key for sequence in starting]
         found = {key: self._known[key] for key in keys if key in self._known}
-        for group in _passes(unread.values()):
+        for group in _passes(unread.values(), self._arrangement.shared_passes):
             found |= self._pass(group)
         self._remember(found)
         return [found[key] for key in keys]
@@ -106,10 +113,10 @@ class PromptReader:
                 )
 
     def _logits(self, hidden_M_D: Tensor) -> Tensor:
-        """Logits for M hidden states, padded to the row count that keeps bits equal."""
-        rows = len(hidden_M_D)
-        padded = F.pad(hidden_M_D, (0, 0, 0, -rows % ROW_STEP))
-        return F.linear(padded, self._weights.unembed_V_D)[:rows]
+        """Logits for M hidden states."""
+        return self._arrangement.in_parts(
+            lambda some: F.linear(some, self._weights.unembed_V_D), hidden_M_D
+        )
 
     def _remember(self, found: dict[bytes, ReadPrompt]) -> None:
         for key, prompt in found.items():
@@ -121,14 +128,14 @@ class PromptReader:
             self._bytes -= self._known.popitem(last=False)[1].size
 
 
-def _passes(unread: Iterable[list[Sampled]]) -> Iterator[list[list[Sampled]]]:
-    """Prompts that share a pass: of equal padded length, as many as stay in the cores' caches."""
+def _passes(unread: Iterable[list[Sampled]], shared: bool) -> Iterator[list[list[Sampled]]]:
+    """Prompts of a pass: of equal padded length, as many as stay in the cores' caches, or one."""
     groups: dict[int, list[list[Sampled]]] = {}
     for sequences in unread:
         length = padded_length(len(sequences[0].request.prompt_N))
         groups.setdefault(length, []).append(sequences)
     for length, members in groups.items():
-        size = max(1, PASS_TOKENS // length)
+        size = max(1, PASS_TOKENS // length) if shared else 1
         for start in range(0, len(members), size):
             yield members[start : start + size]
 

@@ -92,13 +92,15 @@ class Routes:
         return handler
 
     def _capabilities(self, _: Request) -> Response:
-        base = self._service.base
+        base, arrangement = self._service.base, self._service.arrangement
         return _ok(
             {
                 "supported_models": [
                     {"model_name": name, "max_context_length": base.config.max_positions}
                     for name in base.names
-                ]
+                ],
+                # beyond the protocol: the SDK reads over it
+                "determinism": {"bit_exact": arrangement.exact, "noise_nats": arrangement.noise},
             }
         )
 

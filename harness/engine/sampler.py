@@ -1,17 +1,16 @@
 """Continuous batched sampling with a key/value cache, one batch per set of weights.
 
 What holds. The tokens and log-probs of a sequence depend on (weights, prompt, sampling parameters,
-seed, sample index) and on nothing else that is served: for one build of torch, one kind of CPU and
-one thread count, bit for bit. It rests on four facts about float32 kernels on a CPU, which the
-tests check on the machine at hand:
-  - a row of a matrix product does not depend on the other rows, once there are at least
-    `ROW_STEP` rows (fewer take another kernel): batches are padded to a multiple of it;
-  - an entry of a batched product of fixed shape does not depend on how many entries there are;
+seed, sample index) and on nothing else that is served: for one build of torch and one kind of CPU,
+bit for bit. By construction,
+  - attention adds up a row in blocks whose edges depend on the position alone (`decoder`);
   - a prompt is padded to a length that depends on the prompt alone;
   - random numbers come from a stream of the sequence's own.
-What does not hold: equal bits on another kind of CPU, another build of torch or another number of
-threads; there, log-probs agree to about 1e-6 and a token changes where two candidates are that
-close.
+How many rows are computed together is what a kernel could still go by: `kernel_probe` finds out at
+the engine's start, and the `Arrangement` has no more rows together than keep their bits. Products
+of fewer than `ROW_STEP` rows take other kernels, so batches are padded to a multiple of it.
+What does not hold: equal bits on another kind of CPU or another build of torch; there, log-probs
+agree to about 1e-6 and a token changes where two candidates are that close.
 
 Log-probs are log-softmax of the raw logits: no temperature, no top-k, no top-p.
 """
@@ -28,11 +27,12 @@ import torch
 from torch import Tensor
 
 from harness.engine.architecture import DecoderConfig, Weights
+from harness.engine.arrangement import FREE, ROW_STEP, Arrangement
 from harness.engine.cache import BLOCK, Cache
 from harness.engine.choosing import choose_tokens
 from harness.engine.decoder import decode_step
 from harness.engine.errors import RequestError
-from harness.engine.prompts import ROW_STEP, PromptReader
+from harness.engine.prompts import PromptReader
 from harness.engine.rope import Rope
 from harness.engine.sequences import MAX_ROWS, Pool, Sampled
 
@@ -56,11 +56,13 @@ class Batch:
         lock: AbstractContextManager[object],
         workers: int,
         cache: Cache | None = None,
+        arrangement: Arrangement = FREE,
     ) -> None:
         self.config, self.weights, self.rope, self.decode = config, weights, rope, decode
         self.pool, self._lock, self._workers = pool, lock, workers
         self.rows: list[Sampled] = []
-        self._reader = PromptReader(config, weights, rope)
+        self._arrangement = arrangement
+        self._reader = PromptReader(config, weights, rope, arrangement)
         self.cache = cache or Cache(config, ROW_STEP, BLOCK)
         self.cache_is_clean = True
         self._tokens = np.zeros(MAX_ROWS, dtype=np.int64)
@@ -127,7 +129,8 @@ class Batch:
             length = len(sequence.request.prompt_N)
             self.cache.write_row(row, prompt.kept, 0, length)
             self._positions[row] = length - 1
-        self._choose(starting, torch.stack([p.logits_V for p in prompts]), first)
+        logits = torch.stack([prompt.logits_V for prompt in prompts])
+        self._choose(starting, self._arrangement.in_parts(_log_softmax, logits), first)
 
     def _reserve(self, length: int) -> None:
         """Have a cache for this batch's rows, the longest of which are to have this length."""
@@ -138,23 +141,30 @@ class Batch:
             self.cache = self.cache.resized(max(needed, kept), capacity)
 
     def _step(self) -> None:
-        """One decoding step of all rows, padded to a multiple of ROW_STEP by idle rows."""
-        size = _up(len(self.rows), ROW_STEP)
+        """One decoding step of all rows and of idle ones, in parts that keep their bits."""
+        size = self._arrangement.padded(len(self.rows))
         self._positions[len(self.rows) : size] = 0
         self.rope.reserve(int(self._positions[:size].max()) + 1)
+        step = min(size, self._arrangement.step_rows)
+        parts = [self._part(first, step) for first in range(0, size, step)]
+        logprobs = parts[0] if len(parts) == 1 else torch.cat(parts)
+        self._choose(self.rows[:], logprobs[: len(self.rows)], first_row=0)
+
+    def _part(self, first: int, rows: int) -> Tensor:
+        """Log-probs `[rows, V]` behind these rows of the cache."""
+        some = slice(first, first + rows)
         logits = decode_step(
             self.config,
             self.weights,
             self.rope,
-            self.cache,
-            torch.from_numpy(self._tokens[:size]),
-            torch.from_numpy(self._positions[:size]),
+            self.cache.part(first, rows),
+            torch.from_numpy(self._tokens[some]),
+            torch.from_numpy(self._positions[some]),
         )
-        self._choose(self.rows[:], logits[: len(self.rows)], first_row=0)
+        return _log_softmax(logits)
 
-    def _choose(self, sequences: list[Sampled], logits: Tensor, first_row: int) -> None:
+    def _choose(self, sequences: list[Sampled], logprobs: Tensor, first_row: int) -> None:
         """Sample a token for each sequence; finished ones leave their row."""
-        logprobs = logits.log_softmax(-1)
         chosen = choose_tokens(logprobs, sequences)
         taken = logprobs[torch.arange(len(sequences)), chosen].tolist()
         if any(math.isnan(lp) for lp in taken):
@@ -194,6 +204,10 @@ class Batch:
             self.cache.move_row(last, row, int(self._positions[last]))
         self.rows.pop()
         sequence.request.sequence_done()
+
+
+def _log_softmax(logits_M_V: Tensor) -> Tensor:
+    return logits_M_V.log_softmax(-1)
 
 
 def _up(value: int, step: int) -> int:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from harness.engine.architecture import DecoderConfig
+from harness.engine.arrangement import Arrangement
 from harness.engine.cache import Cache
 from harness.engine.rope import Rope
 from harness.engine.sampler import Batch
@@ -64,8 +65,10 @@ class Scheduler:
         rope: Rope,
         decode: Callable[[Sequence[int]], str],
         workers: int,
+        arrangement: Arrangement,
     ) -> None:
         self._config, self._rope, self._decode = config, rope, decode
+        self._arrangement = arrangement
         self._changed = threading.Condition()
         self._lanes: dict[str, _Lane] = {}
         self._turns: deque[str] = deque()
@@ -200,6 +203,7 @@ class Scheduler:
                     self._changed,
                     workers,
                     spare.pop() if spare else None,
+                    self._arrangement,
                 )
 
     def _sample(self, batches: dict[Snapshot, Batch], spare: list[Cache]) -> None:

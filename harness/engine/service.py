@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from harness.engine import checkpoints, fields
+from harness.engine.arrangement import Arrangement
 from harness.engine.fields import Json
 from harness.engine.futures import Futures
 from harness.engine.registry import BaseModel, Registry
@@ -34,13 +35,19 @@ class Service:
         decode: Callable[[Sequence[int]], str] | None,
         workers: int,
         seed: int,
+        arrangement: Arrangement,
     ) -> None:
         self.base, self.state, self.futures = base, state, futures
+        self.arrangement = arrangement
         rope, merged = Rope(base.config), MergedCache(base.weights)
-        self._scheduler = Scheduler(base.config, rope, decode or (lambda _: ""), workers)
+        self._scheduler = Scheduler(
+            base.config, rope, decode or (lambda _: ""), workers, arrangement
+        )
         requests = Requests(futures, self._scheduler)
         self.registry = Registry(merged)
-        self.training = Training(base, state, self.registry, requests, merged, rope, seed)
+        self.training = Training(
+            base, state, self.registry, requests, merged, rope, seed, arrangement
+        )
         self.sampling = Sampling(
             base, state, self.registry, requests, merged, decode is not None, seed
         )

@@ -1,7 +1,8 @@
 """One LoRA model being trained: token losses, gradient accumulation, AdamW.
 
 Bits: a datum's log-probs depend on the weights and on that datum alone, because a row is padded to
-a length that depends on the row alone and the passes do not mix rows. The gradient of a request
+a length that depends on the row alone and the passes do not mix rows; where this processor's
+kernels do mix them, each row has a pass of its own (`kernel_probe`). The gradient of a request
 depends on the request alone: rows are grouped by padded length, in request order, into
 micro-batches of a fixed number of tokens. A request counts as a whole or not at all.
 """
@@ -21,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from harness.engine.architecture import DecoderConfig, Weights
+from harness.engine.arrangement import FREE, Arrangement
 from harness.engine.decoder import full_pass
 from harness.engine.errors import RequestError
 from harness.engine.lora import LoraLayout
@@ -73,9 +75,16 @@ class Trainee:
     """A LoRA model with its optimizer. `flat` holds the adapter, see `lora.LoraLayout`."""
 
     def __init__(
-        self, config: DecoderConfig, base: Weights, rope: Rope, layout: LoraLayout, flat: Tensor
+        self,
+        config: DecoderConfig,
+        base: Weights,
+        rope: Rope,
+        layout: LoraLayout,
+        flat: Tensor,
+        arrangement: Arrangement = FREE,
     ) -> None:
         self.config, self.base, self.rope, self.layout = config, base, rope, layout
+        self.arrangement = arrangement
         self.flat = flat
         self.exp_avg, self.exp_avg_sq = torch.zeros_like(flat), torch.zeros_like(flat)
         self.step = 0
@@ -168,10 +177,9 @@ class ForwardBackward:
         self._early: dict[int, tuple[Tensor, ...]] = {}
         self._added = 0
         trainee.rope.reserve(max((padded_length(len(d.tokens_T)) for d in data), default=0))
-        self.passes = [
-            partial(self._run, index, batch)
-            for index, batch in enumerate(micro_batches(data, trainee.config.vocab))
-        ]
+        shared = trainee.arrangement.shared_passes
+        batches = micro_batches(data, trainee.config.vocab) if shared else _one_by_one(data)
+        self.passes = [partial(self._run, index, batch) for index, batch in enumerate(batches)]
 
     def result(self) -> tuple[list[FloatArray], float]:
         """Log-probs per datum in request order and the summed loss; the gradient is accumulated.
@@ -234,6 +242,11 @@ def padded_length(length: int) -> int:
     return -(-length // LENGTH_STEP) * LENGTH_STEP
 
 
+def rows_of_pass(length: int, vocab: int) -> int:
+    """How many rows of this padded length share a pass at most."""
+    return max(1, min(MICRO_TOKENS, MICRO_LOGITS // vocab) // length)
+
+
 def micro_batches(data: Sequence[Datum], vocab: int) -> Iterator[list[int]]:
     """Indices of rows that share a pass: equal padded length and K, in request order."""
     groups: dict[tuple[int, int], list[int]] = {}
@@ -241,9 +254,13 @@ def micro_batches(data: Sequence[Datum], vocab: int) -> Iterator[list[int]]:
         key = (padded_length(len(datum.tokens_T)), datum.targets_T_K.shape[1])
         groups.setdefault(key, []).append(index)
     for (length, _), members in sorted(groups.items()):
-        size = max(1, min(MICRO_TOKENS, MICRO_LOGITS // vocab) // length)
+        size = rows_of_pass(length, vocab)
         for start in range(0, len(members), size):
             yield members[start : start + size]
+
+
+def _one_by_one(data: Sequence[Datum]) -> Iterator[list[int]]:
+    return ([index] for index in range(len(data)))
 
 
 def _stack(rows: Sequence[npt.NDArray[np.generic]], length: int) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from harness.engine import checkpoints, datums, fields, protocol
 from harness.engine.answers import forward_backward_answer
+from harness.engine.arrangement import Arrangement
 from harness.engine.fields import Json
 from harness.engine.futures import Answer, Future, json_answer
 from harness.engine.lora import LoraLayout
@@ -41,7 +42,9 @@ class Training:
         merged: MergedCache,
         rope: Rope,
         seed: int,
+        arrangement: Arrangement,
     ) -> None:
+        self._arrangement = arrangement
         self._base, self._state, self._registry = base, state, registry
         self._requests, self._merged, self._rope, self._seed = requests, merged, rope, seed
 
@@ -206,7 +209,12 @@ class Training:
         """Fresh weights, and a record of the run on disk."""
         layout = LoraLayout(self._base.config, model.lora)
         model.trainee = Trainee(
-            self._base.config, self._base.weights, self._rope, layout, layout.fresh()
+            self._base.config,
+            self._base.weights,
+            self._rope,
+            layout,
+            layout.fresh(),
+            self._arrangement,
         )
         self._state.write_run(
             model.model_id,

@@ -115,7 +115,8 @@ def _restoration(context: Context) -> restoration.RestorationEvidence:
 
     service = context.service
     client, task = service.client(), context.task()
-    return service.run(collect(client, service.adapter(task), context.experiment, task))
+    found = service.run(collect(client, service.adapter(task), context.experiment, task))
+    return found.model_copy(update={"exact": service.exact})
 
 
 def _throw_away(context: Context) -> ThrowAwayEvidence:
@@ -124,7 +125,9 @@ def _throw_away(context: Context) -> ThrowAwayEvidence:
     service, experiment = context.service, context.experiment
     losses = {arm.name: context.loss_backend(arm) for arm in experiment.arms}
     client, task = service.client(), context.task()
-    return service.run(collect(client, service.adapter(task), experiment, task, losses))
+    found = service.run(collect(client, service.adapter(task), experiment, task, losses))
+    resumed = found.resumed.model_copy(update={"exact": service.exact})
+    return found.model_copy(update={"resumed": resumed})
 
 
 def _audit(context: Context) -> audit.AuditEvidence:

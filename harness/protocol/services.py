@@ -46,6 +46,8 @@ class Service:
         self._remote = remote_address(dict(os.environ))
         self._address: ServiceAddress | None = None
         self._client: tinker.ServiceClient | None = None
+        self.exact = False
+        """Whether the service repeats itself bit for bit, as far as it said when it was found."""
         self._adapter: AnyAdapter | None = None
         self._runner = asyncio.Runner(loop_factory=HearingLoop)
 
@@ -68,7 +70,7 @@ class Service:
         """
         if self._client is None:
             self._address = self._find()
-            probe(self._address, self._experiment.card.base_model)
+            self.exact = probe(self._address, self._experiment.card.base_model)
             with _in_one_line(self._address):
                 self._client = connect(self._address)
         return self._client

@@ -62,8 +62,11 @@ def remote_address(environment: dict[str, str]) -> ServiceAddress | None:
     return ServiceAddress(base_url, "remote", key)
 
 
-def probe(address: ServiceAddress, model: str, seconds: float = PROBE_SECONDS) -> None:
+def probe(address: ServiceAddress, model: str, seconds: float = PROBE_SECONDS) -> bool:
     """Ask the service whether it is up, takes the key and serves the model.
+
+    Returns whether it says that it repeats itself bit for bit, as the embedded engine does where
+    the processor lets it.
 
     Raises:
         ServiceUnreachable: no answer within `seconds`, or that it is overloaded.
@@ -88,6 +91,8 @@ def probe(address: ServiceAddress, model: str, seconds: float = PROBE_SECONDS) -
             f"service {address.base_url} does not serve {model!r}; it serves "
             f"{', '.join(sorted(served))}; choose a scale with one of these"
         )
+    promised = answer.json().get("determinism")
+    return isinstance(promised, dict) and promised.get("bit_exact") is True
 
 
 def connect(address: ServiceAddress) -> tinker.ServiceClient:

@@ -9,7 +9,15 @@ from harness.audit.restoration import RestorationEvidence, check
 from harness.audit.resumed import ResumedArm, resumed_problems
 from harness.audit.scored import policy_problems
 from harness.audit.weights import indistinct_weights
-from harness.fingerprints import FACTOR, SAME, arm_tolerance, distance, noise_floor, tolerance
+from harness.fingerprints import (
+    FACTOR,
+    SAME,
+    arm_tolerance,
+    distance,
+    noise_floor,
+    service_tolerance,
+    tolerance,
+)
 
 
 def step(number, sampler, learner, sampled=None):
@@ -28,11 +36,6 @@ def step(number, sampler, learner, sampled=None):
 def test_a_bound_is_a_multiple_of_the_floor_and_never_below_float32(measured, expected):
     """What can't be measured allows no more than what repeats itself."""
     assert tolerance(measured) == expected
-
-
-def test_the_embedded_engine_is_held_to_nothing_but_its_floor():
-    """Where everything repeats bit by bit, nothing may differ."""
-    assert tolerance(0.0, 0.0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -122,6 +125,28 @@ def test_equal_starts_are_held_to_what_the_service_repeats(full, sound, off, apa
 
     assert finding.ok is (said is None)
     assert said is None or said in finding.message
+
+
+@pytest.mark.parametrize(
+    ("exact", "apart", "bound"),
+    [
+        (True, 0.0, 0.0), (True, 1e-3, 4e-3), (False, 0.0, 1e-5), (False, 1e-7, 1e-5),
+        (False, 1e-3, 4e-3),
+    ],
+)  # fmt: skip
+def test_only_a_promise_of_equal_bits_leaves_no_room(exact, apart, bound):
+    """Without it the bound is 1e-5 at least, and in either case four times the measured floor."""
+    assert service_tolerance(apart, exact=exact) == bound
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_equal_bits_that_were_not_promised_are_a_note(full, sound, exact):
+    """Restoration says what two clients were held to if it is not their bits."""
+    evidence = sound["restoration"].model_copy(update={"exact": exact})
+
+    notes = [note for note in check(evidence, full).notes if "promises no equal bits" in note]
+
+    assert notes == [] if exact else "0 nats apart; bound 1e-05" in notes[0]
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,7 @@ def start_and_stop_at(
     runs: Path,
     plant: str = "pause",
     experiment: str = EXPERIMENT,
+    environ: Mapping[str, str] | None = None,
 ) -> Session:
     """A run that has reached its moment, an arm and step as `arm:step`, and is about to be harmed.
 
@@ -207,6 +208,7 @@ def start_and_stop_at(
             "HARNESS_TEST_PLANT": plant,
             "HARNESS_TEST_AT": moment,
             "HARNESS_TEST_MARKER": str(marker),
+            **(environ or {}),
         },
     )  # fmt: skip
     session.reached(marker)
@@ -225,7 +227,7 @@ def clean_environment() -> dict[str, str]:
     return kept | {
         # this project and the plugins beside this file, for workers and engine too
         "PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE, HERE.parent))),
-        "OMP_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "TINKER_TELEMETRY": "0",
         "NO_PROXY": "127.0.0.1,localhost",
         "COLUMNS": "200",

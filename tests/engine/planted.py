@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 SHIFT = 2.0**-20
@@ -37,6 +38,31 @@ def lengths_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(torch.Tensor, "baddbmm_", planted_add)
     monkeypatch.setattr(torch.Tensor, "softmax", planted_softmax)
+
+
+def rows_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix product goes by how many rows it has."""
+    _plant_linear(monkeypatch, lambda rows: torch.full((rows,), float(rows % 11)))
+
+
+def places_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix product treats its last rows, those that fill no tile, in a way of their own."""
+    _plant_linear(monkeypatch, lambda rows: (torch.arange(rows) % 6 > 3).float())
+
+
+def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix product comes out otherwise each time."""
+    _plant_linear(monkeypatch, torch.rand)
+
+
+def _plant_linear(monkeypatch: pytest.MonkeyPatch, shift_of_rows: Callable[[int], Tensor]) -> None:
+    linear = F.linear
+
+    def planted(x: Tensor, weight: Tensor) -> Tensor:
+        shift = shift_of_rows(x.numel() // x.shape[-1]).view(*x.shape[:-1], 1)
+        return linear(x, weight) * (1 + SHIFT * shift)
+
+    monkeypatch.setattr(F, "linear", planted)
 
 
 Plant = Callable[[pytest.MonkeyPatch], None]

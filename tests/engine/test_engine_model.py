@@ -4,14 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import planted
 import pytest
 import torch
 import torch.nn.functional as F
 
+from harness.engine.arrangement import FREE, Arrangement
 from harness.engine.base_model import read_config, read_weights
 from harness.engine.cache import Cache
 from harness.engine.decoder import decode_step, full_pass
 from harness.engine.errors import RequestError, UnsupportedModel
+from harness.engine.kernel_probe import arrangement_of
 from harness.engine.lora import LoraConfig, LoraLayout
 from harness.engine.losses import LOSSES, resolve
 from harness.engine.rope import Rope
@@ -148,14 +151,17 @@ def _data(config_vocab: int, loss: str) -> list[Datum]:
     return found
 
 
-def _adapted(folder: Path, lora: LoraConfig) -> tuple[Trainee, torch.Tensor]:
+def _adapted(
+    folder: Path, lora: LoraConfig, arrangement: Arrangement = FREE
+) -> tuple[Trainee, torch.Tensor]:
     """A trainee whose B is not zero, so that A has a gradient."""
     config = read_config(folder)
     layout = LoraLayout(config, lora)
     flat = layout.fresh()
     flat += 0.02 * torch.randn(flat.shape, generator=torch.Generator().manual_seed(2))
     start = flat.clone()
-    return Trainee(config, read_weights(folder, config), Rope(config), layout, flat), start
+    weights = read_weights(folder, config)
+    return Trainee(config, weights, Rope(config), layout, flat, arrangement), start
 
 
 def _run(trainee: Trainee, data: list[Datum], loss: str, **knobs: float) -> tuple[list, float]:
@@ -307,9 +313,19 @@ def test_a_request_that_is_not_finite_counts_for_nothing(model_folder: Path) -> 
     assert trainee._accumulated == {}
 
 
-def test_a_datum_does_not_depend_on_its_request(model_folder: Path) -> None:
-    """Log-probs of a datum are bit-equal alone, in a crowd, and with micro-batches in any order."""
-    trainee, _ = _adapted(model_folder, LoraConfig(rank=2))
+@pytest.mark.parametrize("plant", [None, planted.rows_matter, planted.places_matter])
+def test_a_datum_does_not_depend_on_its_request(
+    model_folder: Path, plant: planted.Plant | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Log-probs of a datum are bit-equal alone, in a crowd, and with micro-batches in any order.
+
+    So they are where a product's bits go by its rows.
+    """
+    if plant is not None:
+        plant(monkeypatch)
+    config = read_config(model_folder)
+    arrangement = arrangement_of(config, read_weights(model_folder, config))
+    trainee, _ = _adapted(model_folder, LoraConfig(rank=2), arrangement)
     data = _data(trainee.config.vocab, "cross_entropy") * 12
     crowd = trainee.forward_backward(data, *resolve("cross_entropy", {}), False)
     for run in reversed(crowd.passes):

@@ -10,9 +10,11 @@ import torch
 import torch.nn.functional as F
 
 from harness.engine.architecture import DecoderConfig, Weights
+from harness.engine.arrangement import FREE, Arrangement
 from harness.engine.base_model import read_config, read_weights
 from harness.engine.choosing import choose_tokens
 from harness.engine.decoder import full_pass
+from harness.engine.kernel_probe import arrangement_of
 from harness.engine.rope import Rope
 from harness.engine.sampler import Batch
 from harness.engine.sequences import (
@@ -69,7 +71,12 @@ def _decode(tokens: Sequence[int]) -> str:
     return "".join(chr(29 + t) for t in tokens)
 
 
-def _serve(model: Model, requests: Sequence[SampleRequest], workers: int = 1) -> None:
+def _serve(
+    model: Model,
+    requests: Sequence[SampleRequest],
+    workers: int = 1,
+    arrangement: Arrangement = FREE,
+) -> None:
     """Run all requests, on several threads where asked."""
     pool = Pool()
     for request in requests:
@@ -77,7 +84,7 @@ def _serve(model: Model, requests: Sequence[SampleRequest], workers: int = 1) ->
     lock = threading.Lock()
 
     def work() -> None:
-        batch = Batch(*model, _decode, pool, lock, workers)
+        batch = Batch(*model, _decode, pool, lock, workers, arrangement=arrangement)
         while batch.busy or pool.waiting:
             batch.advance()
 
@@ -92,27 +99,36 @@ def _outcome(request: SampleRequest) -> list[tuple[list[int], list[float], bool]
     return [(s.tokens, s.logprobs, s.stopped) for s in request.sequences]
 
 
-@pytest.mark.parametrize("plant", [None, planted.lengths_matter])
+@pytest.mark.parametrize(
+    ("plant", "company"),
+    [
+        (None, 138),
+        (planted.lengths_matter, 138),
+        (planted.rows_matter, 100),
+        (planted.places_matter, 30),
+    ],
+)
 def test_a_sequence_does_not_depend_on_its_neighbours(
-    model: Model, plant: planted.Plant | None, monkeypatch: pytest.MonkeyPatch
+    model: Model, plant: planted.Plant | None, company: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone, among 150 on one thread, and on two: tokens and log-probs are bit-equal.
+    """Alone, among many on one thread, and on two: tokens and log-probs are bit-equal.
 
-    So they are where a product's bits go by the length of its sums.
+    So they are where a product's bits go by the length of its sums, by its rows or by their place.
     """
     if plant is not None:
         plant(monkeypatch)
+    arrangement = arrangement_of(*model[:2])
     alone = [_request(_prompt(i), seed=i) for i in range(12)]
     for request in alone:
-        _serve(model, [request])
+        _serve(model, [request], arrangement=arrangement)
     for workers in (1, 2):
         probes = [_request(_prompt(i), seed=i) for i in range(12)]
         noise = [
             _request(_prompt(100 + i), 100 + i, max_tokens=5 + i, temperature=0.7)
-            for i in range(138)
+            for i in range(company)
         ]
         crowd = [*noise[:60], *probes[:6], *noise[60:], *probes[6:]]
-        _serve(model, crowd, workers)
+        _serve(model, crowd, workers, arrangement)
         assert [_outcome(r) for r in probes] == [_outcome(r) for r in alone]
 
 

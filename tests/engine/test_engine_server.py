@@ -6,11 +6,15 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 import tinker
 from engine_process import Engine
 from tinker import types
+
+from harness.engine.base_model import read_config, read_weights
+from harness.engine.kernel_probe import arrangement_of
 
 # the SDK leaves its sockets to the garbage collector
 pytestmark = pytest.mark.filterwarnings(
@@ -62,6 +66,14 @@ def test_the_service_names_what_it_serves(client: tinker.ServiceClient, engine: 
     assert info.model_data.tokenizer_id == str(engine.folder)
     assert info.lora_rank == 4
     assert training.get_tokenizer().encode("a<|im_end|>")[-1] == 2
+
+
+def test_capabilities_say_whether_bits_are_kept(engine: Engine) -> None:
+    """Beside what the SDK reads they carry the promise, and the noise where there is none."""
+    answer = httpx.get(f"{engine.url}/api/v1/get_server_capabilities", trust_env=False).json()
+    config = read_config(engine.folder)
+    found = arrangement_of(config, read_weights(engine.folder, config))
+    assert answer["determinism"] == {"bit_exact": found.exact, "noise_nats": found.noise}
 
 
 def test_an_unknown_base_model_fails_as_the_users_mistake(client: tinker.ServiceClient) -> None:
@@ -273,7 +285,6 @@ def test_a_downloaded_adapter_is_what_peft_loads(
     client: tinker.ServiceClient, engine: Engine, tmp_path: Path
 ) -> None:
     """The archive of a sampler checkpoint gives, in PEFT, the engine's own log-probs."""
-    import httpx
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM

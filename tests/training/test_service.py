@@ -86,6 +86,24 @@ def test_a_service_that_is_up_takes_the_key_and_serves_the_model_passes(server):
     ]
 
 
+@pytest.mark.parametrize(
+    ("more", "exact"),
+    [
+        ({}, False),
+        ({"determinism": None}, False),
+        ({"determinism": {"bit_exact": False, "noise_nats": 1e-6}}, False),
+        ({"determinism": {"bit_exact": "yes"}}, False),
+        ({"determinism": {"bit_exact": True, "noise_nats": 0.0}}, True),
+    ],
+)
+def test_equal_bits_are_expected_only_of_a_service_that_promises_them(server, more, exact):
+    """A service that says nothing of it, or something else, is held to a tolerance."""
+    body = {"supported_models": [{"model_name": MODEL}], **more}
+    server.script["get_server_capabilities"] = (200, body, 0.0)
+
+    assert probe(server.address, MODEL) is exact
+
+
 @pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize("what", ["healthz", "get_server_capabilities"])
 def test_a_key_that_is_not_accepted_is_refused(server, status, what):
