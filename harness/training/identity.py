@@ -27,10 +27,10 @@ LATER_FIELDS: Mapping[str, object] = {
 }
 """Fields that came when results were already stored: at these values they leave a key as it was."""
 
-TRAINING_VERSION = 1
+TRAINING_VERSION = 2
 """Raised when the same settings would train differently."""
 
-EVALUATION_VERSION = 1
+EVALUATION_VERSION = 2
 """Raised when the same response would grade differently."""
 
 SEARCH_VERSION = 2
