@@ -9,7 +9,9 @@ import hypothesis
 # two workers on two cores: threads of small models would only wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-sys.path.insert(0, str(Path(__file__).parent))  # `mistakes`, the catalogue of planted mistakes
+HERE = Path(__file__).parent
+# `mistakes`, the catalogue of planted mistakes, and the doubles that it plants them in
+sys.path[:0] = [str(HERE), str(HERE / "training")]
 
 pytest_plugins = ["pytester"]
 

@@ -21,9 +21,9 @@ from harness.cards import Experiment, load_experiment
 from harness.embedded import MODELS
 from harness.protocol.data import experiment_task
 from harness.store import RunStore
+from harness.training.adapters import task_adapter
 from harness.training.context import arm_context
 from harness.training.loop import train_until
-from harness.training.task_adapter import adapter
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,9 @@ class MiniPilot:
         rates = {arm.role: setting.rate for arm in experiment.arms}
         self.experiment: Experiment = dataclasses.replace(experiment, learning_rates=rates)
         self.task = experiment_task(experiment, folder, None)
-        self.adapter = adapter(str(MODELS[experiment.card.base_model]), self.experiment, self.task)
+        self.adapter = task_adapter(
+            str(MODELS[experiment.card.base_model]), self.experiment, self.task
+        )
         self.double = setting.double
 
     def red(self, folder: Path, noise: tuple[float, float] = (0.0, 0.0)) -> dict[str, str]:
