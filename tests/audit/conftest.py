@@ -224,7 +224,7 @@ def restoration() -> RestorationEvidence:
         )
         for name in ("grpo_gs8_seed0", "gs1_seed0")
     ]
-    return RestorationEvidence(groups=[arms])
+    return RestorationEvidence(groups=[arms], exact=True)
 
 
 def throw_away(experiment: Experiment) -> ThrowAwayEvidence:
@@ -288,6 +288,7 @@ def sent_arm(experiment: Experiment, arm: Arm) -> ArmTrace:
         loss_backend=arm.loss_backends[0],
         steps=[
             StepTrace(
+                loaded=[],
                 created=[] if step else [{**created, **flags}],
                 probed=[],
                 datums_sha256="",

@@ -91,11 +91,11 @@ def test_weights_that_an_update_left_alone_are_no_wrong_lag(lagged, pilot):
     assert finding(lagged, pilot, "executed_lag_error").ok
 
 
-def test_steps_without_prints_fail_the_gate(lagged, pilot):
+def test_steps_without_fingerprints_fail_the_gate(lagged, pilot):
     """What was not measured does not pass."""
     del pilot[STALE][4]["fingerprints"]
 
-    assert "has no prints" in finding(lagged, pilot, "executed_lag_error").sentence
+    assert "has no fingerprints" in finding(lagged, pilot, "executed_lag_error").sentence
 
 
 def test_every_step_of_a_run_is_held_to_its_lag(lagged):
