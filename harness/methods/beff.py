@@ -7,7 +7,6 @@ reward r, baseline b built without r, score s = grad log pi(y|x), and mu(x) = E[
     oracle    V*   = V(mu) = E_x Var(r|x),    V_s*   = V_s(mu)
     rho       = V* / V(b), in (0, 1];         rho_s  = V_s* / V_s(b), may pass 1
     B_eff     = B rho_s: rollouts with an oracle baseline that leave the same noise
-    G_eq      = 1 / (1 - rho): rollouts per prompt at which RLOO leaves the same noise
 
 B_eff covers the noise within prompts only: at equal rollouts, one rollout a prompt also sees more
 prompts, so a baseline with the higher rho can still be the worse choice.
@@ -19,12 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from harness.errors import StatisticsError
-from harness.methods.advantages import gs1, uniform_loo
+from harness.methods.advantages import uniform_loo
 from harness.methods.arrays import FloatArray, finite, same_shape
 
 PILOT_NOTE = (
     "one rollout per prompt identifies only V(uniform leave-one-out) / V(kernel): the oracle "
-    "noise V*, and with it rho, B_eff and G_eq, needs at least two rollouts of each prompt"
+    "noise V*, and with it rho and B_eff, needs at least two rollouts of each prompt"
 )
 
 
@@ -46,25 +45,11 @@ class PilotNoise:
         return self.uniform / self.kernel if self.kernel > 0 else float("nan")
 
 
-def pilot_noise_ratio(rewards_P: ArrayLike, weights_P_P: ArrayLike) -> PilotNoise:
-    """V(uniform leave-one-out) / V(kernel) on one batch of one rollout a prompt.
-
-    That ratio is all that such a batch identifies: V* is the variance of the reward within a
-    prompt, and one rollout has none. rho, B_eff and G_eq can't be computed from it.
-
-    Args:
-        rewards_P: shape (P,).
-        weights_P_P: the kernel's leave-one-out weights.
-
-    Raises:
-        RunError: a reward or a weight is NaN or infinite.
-        StatisticsError: shapes differ, P < 2, or the weights are not leave-one-out weights.
-    """
-    return executed_noise(rewards_P, gs1(rewards_P, weights_P_P))
-
-
 def executed_noise(rewards_P: ArrayLike, advantages_P: ArrayLike) -> PilotNoise:
-    """The same from the advantages that were trained on, r - b, without the weights behind them.
+    """V(uniform leave-one-out) and V(kernel) of one batch of one rollout a prompt.
+
+    Their ratio is all that such a batch identifies: V* is the variance of the reward within a
+    prompt, and one rollout has none. rho and B_eff can't be computed from it.
 
     Args:
         rewards_P: shape (P,).
@@ -82,32 +67,6 @@ def executed_noise(rewards_P: ArrayLike, advantages_P: ArrayLike) -> PilotNoise:
     return PilotNoise(
         uniform=float(np.square(uniform_P).mean()), kernel=float(np.square(kernel_P).mean())
     )
-
-
-def noise(rewards: ArrayLike, baselines: ArrayLike) -> float:
-    """V(b): the mean of (r - b)^2.
-
-    Args:
-        rewards: shape (n,).
-        baselines: shape (n,), each built without its own reward.
-    """
-    rewards_n = finite(rewards, "reward", ndim=1)
-    baselines_n = finite(baselines, "baseline", ndim=1)
-    same_shape("baselines", rewards_n.shape, baselines_n)
-    return float(np.square(rewards_n - baselines_n).mean())
-
-
-def oracle_noise(rewards_N_K: ArrayLike) -> float:
-    """V*: the mean over prompts of the sample variance within the prompt (ddof 1).
-
-    Args:
-        rewards_N_K: N prompts with K >= 2 rollouts each, all from one frozen policy.
-
-    Raises:
-        RunError: a reward is NaN or infinite.
-        StatisticsError: K < 2.
-    """
-    return float(within_variance(rewards_N_K).mean())
 
 
 def within_variance(rewards_N_K: ArrayLike) -> FloatArray:
@@ -151,20 +110,9 @@ def oracle_score_noise(rewards_N_K: ArrayLike, squared_scores_N_K: ArrayLike) ->
     return np.asarray((error_N_K * squares).mean(axis=1))
 
 
-def equivalent_group(rho: float) -> float:
-    """G_eq = 1 / (1 - rho): the group size at which RLOO leaves the same share of noise.
-
-    Raises:
-        StatisticsError: rho is not in (0, 1); an estimate of 1 or more has no such group.
-    """
-    if not 0.0 < rho < 1.0:
-        raise StatisticsError(f"rho is {rho}; G_eq is defined for 0 < rho < 1; report rho itself")
-    return 1.0 / (1.0 - rho)
-
-
 def _refuse_few(rollouts: int, least: int, what: str) -> None:
     if rollouts < least:
         raise StatisticsError(
             f"{rollouts} rollout(s) per prompt; {what} needs at least {least}; sample more, or "
-            "report pilot_noise_ratio only"
+            "report V(uniform) / V(kernel) only"
         )

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from harness.errors import StatisticsError
 from harness.methods.advantages import baselines
 from harness.methods.arrays import FloatArray, IntArray, finite, same_shape
-from harness.methods.beff import equivalent_group, oracle_score_noise, within_variance
+from harness.methods.beff import oracle_score_noise, within_variance
 from harness.methods.kernels import KernelSettings, kernel_loo_weights, uniform_loo_weights
 
 # from the prompts of a batch (their places in the pool) and its rewards to its baselines
@@ -40,29 +40,13 @@ class BaselineScore:
     """How one baseline fares on a pool.
 
     `noise` is V(b); `error` is E(mu - b)^2, estimated without bias from second rollouts. `rho_s`
-    is None where no score norms were given, and `effective_rollouts` = B_eff then uses rho.
+    is None where no score norms were given.
     """
 
     noise: float
     error: float
     rho: Interval
     rho_s: Interval | None
-    batch_size: int
-
-    @property
-    def effective_rollouts(self) -> float:
-        """B_eff (our definition): B rho_s, or B rho where |s|^2 was not saved."""
-        score = self.rho if self.rho_s is None else self.rho_s
-        return self.batch_size * score.estimate
-
-    @property
-    def equivalent_group(self) -> float:
-        """G_eq = 1 / (1 - rho).
-
-        Raises:
-            StatisticsError: rho is estimated at 1 or above.
-        """
-        return equivalent_group(self.rho.estimate)
 
 
 @dataclass(frozen=True)
@@ -127,7 +111,6 @@ def score_baselines(
             error=float((total.error_N / total.visits_N).mean()),
             rho=_ratio(oracle_N, noise_N, counts_R_N, design.level),
             rho_s=rho_s,
-            batch_size=design.batch_size,
         )
     return results
 

@@ -263,17 +263,3 @@ def zero_variance_share(rewards_P_G: Sequence[ArrayLike]) -> float:
     if not rewards_P_G:
         raise StatisticsError("0 groups; a share needs at least 1; give the step's groups")
     return sum(map(is_zero_variance, rewards_P_G)) / len(rewards_P_G)
-
-
-def expected_constant_share(success_rate: float, group_size: int) -> float:
-    """p^G + (1 - p)^G: how many groups of 0/1 rewards are constant if every prompt succeeds at p.
-
-    Raises:
-        StatisticsError: p is not a probability, or G is below 1.
-    """
-    if not 0.0 <= success_rate <= 1.0 or group_size < 1:
-        raise StatisticsError(
-            f"success rate {success_rate} and group size {group_size}; give a probability and a "
-            "size of at least 1"
-        )
-    return float(success_rate**group_size + (1.0 - success_rate) ** group_size)

@@ -9,7 +9,7 @@
 ``passk``       pass@k, pass^k and best of k
 ``hoeffding_rule``  edges, exact power and n of a Hoeffding rule
 ``power``       the same as a block of figures and text, for a card
-``ratios``      seed-level ratio rules in exact arithmetic
+``ratios``      decimals as exact fractions
 ``exact_limits``  limits against margins in 60 digits
 
 Functions ending in ``_p`` return the smallest alpha at which the lower limit of the same name
@@ -48,7 +48,7 @@ from harness.statistics.paired import (
 )
 from harness.statistics.passk import best_of, pass_at_k, pass_at_k_items, pass_pow_k
 from harness.statistics.power import PowerBlock, power_block
-from harness.statistics.ratios import SeedRatio, as_fraction, seed_ratio
+from harness.statistics.ratios import as_fraction
 
 __all__ = [
     "Bounds",
@@ -60,7 +60,6 @@ __all__ = [
     "PairedCounts",
     "PassingGap",
     "PowerBlock",
-    "SeedRatio",
     "as_fraction",
     "best_of",
     "betting_interval",
@@ -87,7 +86,6 @@ __all__ = [
     "power_hoeffding_rule",
     "predictable_empirical_bernstein",
     "required_n_hoeffding",
-    "seed_ratio",
     "serfling_half_width",
     "smallest_passing_gap",
     "standard_error",

@@ -1,7 +1,7 @@
 """One entry: the records of an arm, an evaluation or whatever else a key stands for.
 
 @<key>/
-  key.json       name, key and the parts it was made from, for people and for `why_stale`
+  key.json       name, key and the parts it was made from, for people
   lock           held by the process that produces; the system frees it when the holder dies
   progress.json  the live line, replaced often
   attempts/      one record per start

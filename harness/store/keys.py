@@ -1,4 +1,4 @@
-"""What an entry is called: content keys, names, and why a key is not the one that was stored."""
+"""What an entry is called: content keys and names."""
 
 import hashlib
 import json
@@ -11,7 +11,6 @@ from harness.store.codec import dumps, to_json
 
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MAX_NAME = 200
-_MAX_VALUE = 80
 _SECRET = re.compile(
     r"token|(.*_)?(api_?key|access_key|private_key|secret(_.*)?|password|passwd|credentials?"
     # not every *_token is a secret: eos_token and stop_token are ordinary settings
@@ -74,20 +73,6 @@ def refuse_secrets(value: object, where: str) -> None:
                 )
 
 
-def differences(old: object, new: object) -> list[str]:
-    """Return one phrase per leaf that differs, in the order of the paths."""
-    before, after = flatten(old), flatten(new)
-    phrases = []
-    for path in sorted(before.keys() | after.keys()):
-        if path not in after:
-            phrases.append(f"{path} {_show(before[path])} was removed")
-        elif path not in before:
-            phrases.append(f"{path} {_show(after[path])} was added")
-        elif _show(before[path], limit=None) != _show(after[path], limit=None):
-            phrases.append(f"{path} changed from {_show(before[path])} to {_show(after[path])}")
-    return phrases
-
-
 def flatten(value: object, path: str = "") -> dict[str, object]:
     """Return the leaves of nested JSON by dotted path, as `arms[0].seed`; {} and [] are leaves."""
     if isinstance(value, Mapping) and value:
@@ -101,8 +86,3 @@ def flatten(value: object, path: str = "") -> dict[str, object]:
 
 def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").lower()
-
-
-def _show(value: object, limit: int | None = _MAX_VALUE) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,4 +1,4 @@
-"""The store's folder: its format, its entries, and why one of them has to be made again."""
+"""The store's folder: its format and its entries."""
 
 import os
 from collections.abc import Mapping
@@ -10,13 +10,12 @@ import orjson
 from harness.errors import StoreError, StoreVersionError
 from harness.store import files
 from harness.store.entry import Entry
-from harness.store.keys import check_name, content_key, differences, plain_parts
+from harness.store.keys import check_name, content_key, plain_parts
 
 FORMAT = 1
 """Raised when an older harness could no longer read what this one writes."""
 
 _KEY_DIGITS = 16  # of 64: two of a thousand entries meet with odds of 1 in 10^13
-_MAX_PHRASES = 3
 
 
 class RunStore:
@@ -63,24 +62,6 @@ class RunStore:
             entry = Entry(path.parent, about["name"], about["key"], about["parts"])
             found.append((entry.name, about["created"], entry.key, entry))
         return [item[-1] for item in sorted(found, key=lambda item: item[:-1])]
-
-    def why_stale(self, name: str, parts: Mapping[str, Any]) -> str | None:
-        """Return why `name` has to be made with these `parts`, as an unfinished sentence.
-
-        None if it is there and complete. Else that it is unfinished, new, or what differs from the
-        nearest earlier entry of that name: the fewest leaves changed, the latest among equals.
-        """
-        entry = self.entry(name, parts)
-        if entry.is_complete:
-            return None
-        if tried := len(entry.attempts()):
-            return f"it is unfinished: attempts {tried}, steps stored {len(entry.steps())}"
-        earlier = [other for other in self.entries(name) if other.key != entry.key]
-        if not earlier:
-            return "there is no earlier one"
-        phrases = min((differences(o.parts, entry.parts) for o in reversed(earlier)), key=len)
-        more = len(phrases) - _MAX_PHRASES
-        return ", ".join(phrases[:_MAX_PHRASES]) + (f" and {more} more differences" * (more > 0))
 
 
 def _check_format(path: Path) -> None:

@@ -7,75 +7,13 @@ fractions. A percent sign or a unit is dropped, never divided by.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable
 from fractions import Fraction
 
 # longer digit strings are run-on text; int() itself refuses them beyond 4,300
 MAX_DIGITS = 100
 # characters searched at a time for the last number; cut at blanks, which numbers do not hold
 WINDOW = 40
-
-Finder = Callable[[str], Fraction | None]
-
-
-class Status(StrEnum):
-    """How an answer fared. `UNGRADED` is neither right nor wrong: nobody has looked at it."""
-
-    CORRECT = "correct"
-    WRONG = "wrong"
-    NO_ANSWER = "no_answer"
-    UNGRADED = "ungraded"
-
-
-@dataclass(frozen=True)
-class Grade:
-    """The status of one response, and the number that it was judged by."""
-
-    status: Status
-    answer: Fraction | None = None
-
-    @property
-    def correct(self) -> bool | None:
-        """True or False, and None while ungraded. No answer is False."""
-        return None if self.status is Status.UNGRADED else self.status is Status.CORRECT
-
-
-@dataclass(frozen=True)
-class Tally:
-    """Graded and ungraded responses, kept apart. `mean` is None if none was graded."""
-
-    mean: float | None
-    n_graded: int
-    n_ungraded: int
-
-
-def grade(
-    text: str, gold: Fraction, find: Finder | None = None, stop: str | Sequence[str] = ()
-) -> Grade:
-    """Grade one response against the gold number.
-
-    Args:
-        text: the response.
-        gold: the right number.
-        find: which number of the text is the answer; `final_number` by default.
-        stop: the registered stop strings; the text is cut at the first of them.
-    """
-    try:
-        answer = (find or final_number)(cut_at_stop(text, stop))
-    except TimeoutError:
-        return Grade(Status.UNGRADED)
-    if answer is None:
-        return Grade(Status.NO_ANSWER)
-    return Grade(Status.CORRECT if is_exact(answer, gold) else Status.WRONG, answer)
-
-
-def tally(corrects: Sequence[float | None]) -> Tally:
-    """Mean over what was graded, with the count of what was not (None)."""
-    graded = [value for value in corrects if value is not None]
-    mean = sum(graded) / len(graded) if graded else None
-    return Tally(mean, len(graded), len(corrects) - len(graded))
 
 
 def is_exact(answer: Fraction | None, gold: Fraction) -> bool:
@@ -129,18 +67,6 @@ def all_numbers(text: str) -> list[Fraction]:
     """Every number of the text, in order."""
     values = (_value(match) for match in _NUMBER.finditer(_plain(text)))
     return [value for value in values if value is not None]
-
-
-def cut_at_stop(text: str, stop: str | Sequence[str]) -> str:
-    """The text up to the first of the stop strings. One string is one stop string."""
-    places = [place for one in stop_strings(stop) if (place := text.find(one)) >= 0]
-    return text[: min(places)] if places else text
-
-
-def stop_strings(stop: str | Sequence[str]) -> list[str]:
-    """A stop list as a list of non-empty strings; one string is a list of one."""
-    listed = [stop] if isinstance(stop, str) else list(stop)
-    return [one for one in listed if one]
 
 
 def _first_number(text: str) -> Fraction | None:

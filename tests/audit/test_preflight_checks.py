@@ -115,7 +115,7 @@ def test_restoration_allows_rounding_elsewhere(full, sound):
                     client.model_copy(update={"sent": {**client.sent, **rates}})
                     for client in evidence.groups[0]
                 ]
-            ]
+            ],
         }
     )
 

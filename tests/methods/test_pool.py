@@ -73,7 +73,6 @@ def test_fixed_point_oracle(scored):
     scores, _ = scored
     assert scores["oracle"].rho.estimate == pytest.approx(1.0, abs=0.02)
     assert scores["oracle"].error == pytest.approx(0.0, abs=0.003)
-    assert scores["oracle"].effective_rollouts == pytest.approx(64, abs=1.3)
 
 
 def test_error_is_what_the_noise_has_above_the_oracle(scored):
@@ -91,7 +90,6 @@ def test_a_kernel_that_knows_the_topics_beats_the_batch_mean(scored):
     gain = difference(scores["kernel"].rho, scores["uniform"].rho)
     assert gain.lower > 0.1
     assert gain.lower < gain.estimate < gain.upper
-    assert scores["kernel"].equivalent_group > scores["uniform"].equivalent_group
 
 
 def test_uniform_kernel_scores_as_the_batch_mean():
@@ -109,7 +107,7 @@ def test_uniform_kernel_scores_as_the_batch_mean():
 
 
 def test_score_weights_change_the_score():
-    """With equal score norms rho_s is close to rho; with unequal ones B_eff follows rho_s."""
+    """With equal score norms rho_s is close to rho; with unequal ones it follows them."""
     rewards, mu, _ = pool(1024, 8, seed=3)
     candidates = {"uniform": uniform_baseline}
     design = Design(batch_size=64, seed=4)
@@ -123,7 +121,6 @@ def test_score_weights_change_the_score():
     noise_of_mean = (np.var(mu) + np.mean(mu * (1 - mu))) / 63
     batch = np.mean(5 * mu * ((1 - m) ** 2 + noise_of_mean) + (1 - mu) * (m**2 + noise_of_mean))
     assert weighted.rho_s.estimate == pytest.approx(oracle / batch, abs=0.03)
-    assert weighted.effective_rollouts == 64 * weighted.rho_s.estimate
 
 
 def test_the_interval_covers_the_spread_of_pools():

@@ -17,7 +17,6 @@ from harness.methods.staleness import (
     by_turn,
     clip_fractions,
     entropy_estimates,
-    expected_constant_share,
     is_zero_variance,
     kl_estimates,
     ratio_stats,
@@ -160,16 +159,6 @@ def test_constant_groups_are_counted_before_filtering():
         zero_variance_share([])
 
 
-def test_field_case_homogeneous_rate():
-    """Most groups of two are constant at a success rate of 0.18 (A16)."""
-    case, expected = CASES["A16"]["input"], CASES["A16"]["expected"]
-    share = expected_constant_share(case["p"], case["G"])
-    assert share == pytest.approx(expected["value"], abs=expected["abs_tol"])
-    rng = np.random.default_rng(4)
-    groups = (rng.uniform(size=(20_000, case["G"])) < case["p"]).astype(float)
-    assert zero_variance_share(list(groups)) == pytest.approx(share, abs=0.01)
-
-
 @pytest.mark.parametrize("case_id", ["P03", "P04"])
 def test_field_case_clip_fraction(case_id):
     """The clip fraction counts the side on which the clip binds (P03, P04)."""
@@ -202,7 +191,6 @@ def test_field_case_clip_fraction(case_id):
             StatisticsError,
             "clip bounds 1.2 and 0.8",
         ),
-        (lambda: expected_constant_share(1.5, 2), StatisticsError, "success rate 1.5"),
     ],
 )
 def test_bad_batches_are_refused(call, error, message):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.errors import StatisticsError
 from harness.statistics import (
     Interval,
     PairedCounts,
@@ -30,7 +29,6 @@ from harness.statistics import (
     power_hoeffding_rule,
     predictable_empirical_bernstein,
     required_n_hoeffding,
-    seed_ratio,
     serfling_half_width,
     smallest_passing_gap,
     t_interval,
@@ -169,30 +167,6 @@ def _power(given: Values) -> dict[str, Any]:
     return {"p_pass": p, "min_net_sum_pass": smallest_passing_gap(**rule).min_net_sum_pass}
 
 
-def _ratio(given: Values) -> dict[str, Any]:
-    r = seed_ratio(given["treatment"], given["baseline"], given["last"])
-    largest = max(r.range_treatment, r.range_baseline)
-    if len(given["treatment"]) < 2:
-        # the range of one seed is 0, so the rule of the two last lines must refuse to answer
-        with pytest.raises(StatisticsError, match="at least 2 seeds"):
-            r.gap_exceeds_range(2, "largest")
-    else:
-        assert r.gap_exceeds_range(2, "largest") is (r.gap > 2 * largest)
-        assert r.gap_exceeds_range(2, "baseline") is (r.gap > 2 * r.range_baseline)
-    return {
-        "treatment_seed_means": [float(m) for m in r.treatment_seed_means],
-        "baseline_seed_means": [float(m) for m in r.baseline_seed_means],
-        "ratio_of_means": float(r.ratio_of_means),
-        "mean_of_seed_ratios": float(r.mean_of_seed_ratios),
-        "gap": float(r.gap),
-        "range_treatment": float(r.range_treatment),
-        "range_baseline": float(r.range_baseline),
-        "ratio_ge_1p5": r.ratio_at_least(1.5),
-        "gap_gt_2x_max_range": r.gap > 2 * largest,
-        "gap_gt_2x_baseline_range": r.gap > 2 * r.range_baseline,
-    }
-
-
 KINDS: dict[str, Callable[[Values], dict[str, Any]]] = {
     "hoeffding_contrast": _hoeffding_contrast,
     "hoeffding_paired_counts": _hoeffding_paired_counts,
@@ -228,7 +202,6 @@ KINDS: dict[str, Callable[[Values], dict[str, Any]]] = {
     "required_n_hoeffding": _required_n,
     "smallest_passing_gap": _passing_gap,
     "power_hoeffding_rule": _power,
-    "ratio_seed_rule": _ratio,
 }
 NOT_A_NUMBER = {"fraction"}  # the same value as pass_at_k, as text
 

@@ -27,7 +27,6 @@ from harness.statistics import (
     mcnemar_interval,
     newcombe,
     paired_counts,
-    seed_ratio,
     serfling_half_width,
     standard_error,
     t_interval,
@@ -200,8 +199,6 @@ def test_clusters_may_carry_any_names() -> None:
         (lambda: contrast({"a": 1}, (0, 1)).values({"a": [1.2]}), "outside"),
         (lambda: contrast({"a": 1}, (0, 1)).values({}), "no scores"),
         (lambda: contrast({"a": 1, "b": 1}, (0, 1)).values({"a": [1], "b": [1, 0]}), "another"),
-        (lambda: seed_ratio([[0.3] * 11], [[0.2] * 12], 12), "has 11 updates"),
-        (lambda: seed_ratio([[0.3]], [[0.0]], 1).ratio_of_means, "no ratio"),
     ],
 )
 def test_refused_with_one_line(call: Callable[[], object], message: str) -> None:

@@ -5,14 +5,7 @@ import numpy as np
 import pytest
 
 from harness.errors import StoreError
-from harness.store.keys import (
-    check_name,
-    content_key,
-    differences,
-    flatten,
-    merge_parts,
-    plain_parts,
-)
+from harness.store.keys import check_name, content_key, flatten, merge_parts, plain_parts
 
 
 class TestMergedParts:
@@ -121,38 +114,7 @@ class TestCheckName:
         assert "\n" not in str(caught.value)
 
 
-class TestDifferences:
-    def test_names_the_leaf_that_changed(self) -> None:
-        """One changed number is one phrase with its dotted path and both values."""
-        old = {"registration": {"training": {"learning_rate": 4e-05, "steps": 40}}}
-        new = {"registration": {"training": {"learning_rate": 3e-04, "steps": 40}}}
-
-        assert differences(old, new) == [
-            "registration.training.learning_rate changed from 4e-05 to 0.0003"
-        ]
-
-    def test_added_and_removed_leaves(self) -> None:
-        """A leaf on one side only is said to be added or removed, in lists too."""
-        assert differences({"a": [1, 2], "b": None}, {"a": [1], "c": {}}) == [
-            "a[1] 2 was removed",
-            "b null was removed",
-            "c {} was added",
-        ]
-
-    def test_types_count(self) -> None:
-        """1, 1.0 and true are three values, as they are three keys."""
-        assert differences({"a": 1, "b": 1}, {"a": 1.0, "b": True}) == [
-            "a changed from 1 to 1.0",
-            "b changed from 1 to true",
-        ]
-
-    def test_long_values_are_cut_but_compared_whole(self) -> None:
-        """A difference at the end of a long text is found, and shown in one short line."""
-        (phrase,) = differences({"prompt": "x" * 500 + "a"}, {"prompt": "x" * 500 + "b"})
-
-        assert phrase.startswith('prompt changed from "xxx')
-        assert len(phrase) < 200
-
-    def test_flatten_keeps_empty_containers(self) -> None:
-        """{} and [] are leaves, so that an emptied list is a difference."""
+class TestFlatten:
+    def test_leaves_have_dotted_paths(self) -> None:
+        """{} and [] are leaves, so that nothing of a document goes unseen."""
         assert flatten({"a": {}, "b": [], "c": [{"d": 1}]}) == {"a": {}, "b": [], "c[0].d": 1}
