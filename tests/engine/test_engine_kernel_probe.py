@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import planted
+import planted_kernels
 import pytest
 import torch
 
@@ -27,16 +27,16 @@ def test_this_processor_keeps_bits(request: pytest.FixtureRequest, kind: str) ->
 @pytest.mark.parametrize(
     ("plant", "step_rows", "shared"),
     [
-        (planted.lengths_matter, 64, True),
-        (planted.rows_matter, 8, False),
-        (planted.places_matter, 1, False),
+        (planted_kernels.lengths_matter, 64, True),
+        (planted_kernels.rows_matter, 8, False),
+        (planted_kernels.places_matter, 1, False),
     ],
 )
 def test_the_largest_arrangement_that_holds_is_taken(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
-    plant: planted.Plant,
+    plant: planted_kernels.Plant,
     step_rows: int,
     shared: bool,
 ) -> None:
@@ -50,7 +50,7 @@ def test_kernels_that_keep_nothing_are_told_with_their_noise(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Where no arrangement helps, rows stay together, and the noise is what was measured."""
-    planted.nothing_is_kept(monkeypatch)
+    planted_kernels.nothing_is_kept(monkeypatch)
     found = _found(request.getfixturevalue(kind))
     assert not found.exact
     assert (found.step_rows, found.shared_passes) == (FREE.step_rows, FREE.shared_passes)

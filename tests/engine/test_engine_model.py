@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import planted
+import planted_kernels
 import pytest
 import torch
 import torch.nn.functional as F
@@ -313,9 +313,11 @@ def test_a_request_that_is_not_finite_counts_for_nothing(model_folder: Path) -> 
     assert trainee._accumulated == {}
 
 
-@pytest.mark.parametrize("plant", [None, planted.rows_matter, planted.places_matter])
+@pytest.mark.parametrize(
+    "plant", [None, planted_kernels.rows_matter, planted_kernels.places_matter]
+)
 def test_a_datum_does_not_depend_on_its_request(
-    model_folder: Path, plant: planted.Plant | None, monkeypatch: pytest.MonkeyPatch
+    model_folder: Path, plant: planted_kernels.Plant | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Log-probs of a datum are bit-equal alone, in a crowd, and with micro-batches in any order.
 

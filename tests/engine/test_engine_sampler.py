@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 
 import numpy as np
-import planted
+import planted_kernels
 import pytest
 import torch
 import torch.nn.functional as F
@@ -103,13 +103,13 @@ def _outcome(request: SampleRequest) -> list[tuple[list[int], list[float], bool]
     ("plant", "company"),
     [
         (None, 138),
-        (planted.lengths_matter, 138),
-        (planted.rows_matter, 100),
-        (planted.places_matter, 30),
+        (planted_kernels.lengths_matter, 138),
+        (planted_kernels.rows_matter, 100),
+        (planted_kernels.places_matter, 30),
     ],
 )
 def test_a_sequence_does_not_depend_on_its_neighbours(
-    model: Model, plant: planted.Plant | None, company: int, monkeypatch: pytest.MonkeyPatch
+    model: Model, plant: planted_kernels.Plant | None, company: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Alone, among many on one thread, and on two: tokens and log-probs are bit-equal.
 
