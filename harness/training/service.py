@@ -104,7 +104,7 @@ def connect(address: ServiceAddress) -> tinker.ServiceClient:
 
     client = tinker.ServiceClient(base_url=address.base_url, api_key=address.api_key)
     # its daemon thread may be inside native code when the interpreter goes, which then aborts
-    atexit.register(leave_quietly, client.holder)
+    atexit.register(leave, client)
     return client
 
 
@@ -120,6 +120,13 @@ def end_background_loop(loop: asyncio.AbstractEventLoop) -> None:
     deadline = time.monotonic() + END_SECONDS
     while loop.is_running() and time.monotonic() < deadline:
         time.sleep(0.01)
+
+
+def leave(client: tinker.ServiceClient) -> None:
+    """Leave the client's session quietly, and what asks without a session, if anything did."""
+    for holder in (client.holder, vars(client).get("_rest_holder")):
+        if holder is not None:
+            leave_quietly(holder)
 
 
 def leave_quietly(holder: InternalClientHolder) -> None:

@@ -230,7 +230,7 @@ _ROWS: list[tuple[str, tuple[Setting, ...], Where, str, Edit]] = [
     # the data's order
     ("other_prompts_in_one_arm", P, "data",
         "arm gs1_seed0: step 0 (and 1 more): drew train item",
-        prompts_from(lambda arm, t: t * 8 + 8 if arm.estimator == "gs1" else t * 4)),
+        prompts_from(lambda arm, t: (t + (arm.estimator == "gs1")) * arm.groups_per_batch)),
     ("the_same_batch_again", BOTH, "data", "step 1: drew train item",
         prompts_from(lambda *_: 0)),
     # the optimizer

@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -17,7 +18,7 @@ from harness.training.service import (
     ServiceAddress,
     connect,
     end_background_loop,
-    leave_quietly,
+    leave,
     probe,
     remote_address,
     says_no,
@@ -273,10 +274,9 @@ def connected(monkeypatch):
     class Client:
         def __init__(self, **arguments):
             self.arguments, self.environment = arguments, dict(os.environ)
-            self.holder = "what holds the SDK's loop"
 
     monkeypatch.setattr("tinker.ServiceClient", Client)
-    monkeypatch.setattr("atexit.register", lambda _end, holder: ended.append(holder))
+    monkeypatch.setattr("atexit.register", lambda _end, client: ended.append(client))
     for name in ("NO_PROXY", "no_proxy", "TINKER_TELEMETRY"):
         monkeypatch.setenv(name, "")  # restored when the test ends, whatever is put there
         monkeypatch.delenv(name)
@@ -286,7 +286,7 @@ def connected(monkeypatch):
             monkeypatch.setenv(name, value)
         client = connect(ServiceAddress(url, "remote", KEY))
         assert client.arguments == {"base_url": url, "api_key": KEY}
-        assert ended == ["what holds the SDK's loop"]
+        assert ended == [client]
         names = ("NO_PROXY", "no_proxy", "TINKER_TELEMETRY")
         return tuple(client.environment.get(name) for name in names)
 
@@ -326,7 +326,10 @@ def test_the_sdks_loop_is_ended_before_the_interpreter():
 
 
 def test_the_sdk_sends_nothing_to_a_loop_that_has_ended():
-    """Its holder's finaliser, which may run after the loop's, finds nothing to do."""
+    """Its holders' finalisers, which may run after the loop's, find nothing to do.
+
+    A client has one for its session, and one for requests without a session once it made any.
+    """
     sent = []
 
     class Holder:
@@ -342,11 +345,13 @@ def test_the_sdk_sends_nothing_to_a_loop_that_has_ended():
         def __del__(self):
             self.close()
 
-    holder = Holder()
-    with warnings.catch_warnings():
-        leave_quietly(holder)
-    holder.loop.close()
-    del holder
+    for rest in (None, Holder()):
+        client = SimpleNamespace(holder=Holder(), _rest_holder=rest)
+        with warnings.catch_warnings():
+            leave(client)
+        for holder in filter(None, (client.holder, rest)):
+            holder.loop.close()
+    del client, rest, holder
     gc.collect()
 
     assert sent == []
