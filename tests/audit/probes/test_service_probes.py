@@ -279,7 +279,9 @@ def test_another_a_shows_after_the_step_only(live, experiment):
     """B = 0 hides a different A; one identical step brings it out."""
     from harness.audit.probes import restoration as probe
 
-    finding = restoration.check(live.collect(probe, IgnoresSeeds(live.service)), experiment)
+    found = live.collect(probe, IgnoresSeeds(live.service))
+    # what the engine says of itself is the connection's to add
+    finding = restoration.check(found.model_copy(update={"exact": True}), experiment)
 
     assert 0.0 == finding.metrics["group0.difference_before"]
     assert "after an identical step, bound 0; the init seed is not honoured" in finding.message
