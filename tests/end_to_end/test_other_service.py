@@ -75,7 +75,7 @@ class TestServiceOfTheUser:
             )  # fmt: skip
 
         assert session.verdict["verdict"] in ("VALIDATED", "REFUTED", "INCONCLUSIVE"), session.tail
-        assert session.output.count("so prints tell weights apart from 0.0") == 2
+        assert session.output.count("so fingerprints tell weights apart from 0.0") == 2
 
     @pytest.mark.parametrize(
         ("spoil", "said"),

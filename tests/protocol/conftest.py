@@ -24,6 +24,7 @@ class FakeService:
     """Doubles `harness.protocol.services.Service` over a scripted SDK client."""
 
     embedded = True
+    exact = True
 
     def __init__(self, scripted, adapter):
         self.scripted, self._prompter = scripted, adapter

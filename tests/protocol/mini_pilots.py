@@ -17,6 +17,7 @@ from search_doubles import SearchService
 from service_doubles import ScriptedService
 
 from harness.audit.gates import check_gate
+from harness.audit.tracing import step_tracer
 from harness.cards import Experiment, load_experiment
 from harness.embedded import MODELS
 from harness.protocol.data import experiment_task
@@ -74,6 +75,7 @@ class MiniPilot:
             context = arm_context(
                 experiment, arm, self.task, service, self.adapter, entry,
                 loss_backend=arm.loss_backends[0],
+                tracer=step_tracer(experiment, self.adapter, self.task.train),
             )  # fmt: skip
             asyncio.run(train_until(context, None, steps))
             pilot[arm.name] = [entry.read_step(step) for step in range(steps)]

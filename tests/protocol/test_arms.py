@@ -95,7 +95,7 @@ def test_a_run_that_failed_in_an_arm_is_resumed(fakes, monkeypatch):
         arm.name: (records(whole, arm.name), whole.rows(arm)) for arm in whole.experiment.arms
     }
     fakes.scripted.calls.clear()
-    monkeypatch.setattr(identity, "TRAINING_VERSION", 2)
+    monkeypatch.setattr(identity, "TRAINING_VERSION", 99)
     broken = fakes.keeper("broken")
     broken.pilot()
     scored = fakes.scripted.scored

@@ -52,14 +52,14 @@ def test_an_honest_run_is_let_through(noisy, fast, lag):
 
     notes = taken(noisy.keeper(experiment=with_lag(fast, lag)))
 
-    assert notes.count("so prints tell weights apart from 0.0") == 2
+    assert notes.count("so fingerprints tell weights apart from 0.0") == 2
 
 
 def test_weights_that_noise_hides_are_told_of(noisy, small):
     """Small updates under a large floor: the run passes, and says what was not seen."""
     notes = taken(noisy.keeper(experiment=with_lag(small, 1)))
 
-    assert notes.count(f"{STEPS} of {STEPS} moves between prints are smaller") == 2
+    assert notes.count(f"{STEPS} of {STEPS} moves between fingerprints are smaller") == 2
 
 
 def test_a_service_that_repeats_itself_is_told_nothing_of(fakes, small):
