@@ -61,13 +61,14 @@ class Replay(NamedTuple):
 def step_tracer(
     experiment: Experiment,
     adapter: AnyAdapter,
-    train: Sequence[Item],
     replayed: int | None = REPLAYED,
 ) -> Tracer:
     """What an arm stores of each step's requests; `replayed` as in `trace_step`."""
     probed = experiment.registration.gradient_probe is not None
 
-    async def trace(seen: RequestTrace, record: StepRecord) -> dict[str, JsonValue]:
+    async def trace(
+        seen: RequestTrace, record: StepRecord, train: Sequence[Item]
+    ) -> dict[str, JsonValue]:
         found = await trace_step(seen, record, adapter, train, probed=probed, replayed=replayed)
         return found.plain()
 

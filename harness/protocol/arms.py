@@ -302,7 +302,7 @@ class ArmKeeper:
             self.entry(arm),
             before_step=self._refuse_overspending,
             after_step=after_step,
-            tracer=step_tracer(self.experiment, adapter, task.train),
+            tracer=step_tracer(self.experiment, adapter),
             loss_backend=self.loss_backend(arm),
         )
 

@@ -270,7 +270,7 @@ class Tuner:
             adapter,
             entry,
             after_step=after_step,
-            tracer=step_tracer(self.experiment, adapter, self.task.train),
+            tracer=step_tracer(self.experiment, adapter),
             loss_backend=self.loss_backend(trial),
             heldout=self._spec.heldout,
         )

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import tinker
 
 
-Tracer = Callable[[RequestTrace, StepRecord], Awaitable[dict[str, JsonValue]]]
-"""From the requests of a step and its record to what is stored of these requests."""
+Tracer = Callable[[RequestTrace, StepRecord, Sequence[Item]], Awaitable[dict[str, JsonValue]]]
+"""From a step's requests, its record and the split that its arm drew from to what is stored."""
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
         record["fingerprints"] = fingerprints
     if context.loss_backend != "service":
         record["loss_backend"] = context.loss_backend
-    record["trace"] = await context.tracer(state.proxy.take(), record)
+    record["trace"] = await context.tracer(state.proxy.take(), record, context.train)
     return record
 
 

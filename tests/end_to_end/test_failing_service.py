@@ -67,7 +67,7 @@ def train(experiment, task):
         entry = RunStore(folder).entry("arm/one", {"arm": "one"})
         try:
             client, adapter = service.client(), service.adapter(task)
-            tracer = step_tracer(experiment, adapter, task.train)
+            tracer = step_tracer(experiment, adapter)
             context = arm_context(experiment, arm, task, client, adapter, entry, tracer=tracer)
             service.run(train_until(context, None, STEPS))
         finally:

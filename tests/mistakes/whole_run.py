@@ -404,7 +404,7 @@ _ROWS: dict[Stage, list[tuple[str, Where, str, Edit]]] = {
         ("other_groups", "loop",
             f"step 0 (and {PILOT - 1} more): groups of [1] rollouts, 2 registered",
             other_groups),
-        ("filtered_train_split", "data", "did not send the prompts of 4 of 4 items",
+        ("filtered_train_split", "data", "asked other questions than the registered items",
             filtered_train_split),
         ("step_left_out_of_the_seeds", "loop", "name arm, step and prompt in each seed",
             step_left_out_of_the_seeds),

@@ -75,7 +75,7 @@ class MiniPilot:
             context = arm_context(
                 experiment, arm, self.task, service, self.adapter, entry,
                 loss_backend=arm.loss_backends[0],
-                tracer=step_tracer(experiment, self.adapter, self.task.train),
+                tracer=step_tracer(experiment, self.adapter),
             )  # fmt: skip
             asyncio.run(train_until(context, None, steps))
             pilot[arm.name] = [entry.read_step(step) for step in range(steps)]

@@ -345,7 +345,7 @@ def arm_context(
         RunStore(folder).entry(f"arm/{name}", {"arm": name}),
         before_step=before_step,
         after_step=after_step,
-        tracer=step_tracer(experiment, adapter, task.train, replayed=None),
+        tracer=step_tracer(experiment, adapter, replayed=None),
     )
 
 

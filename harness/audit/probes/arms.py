@@ -42,7 +42,7 @@ def throw_away_arms(
                 adapter,
                 store.entry(f"arm/{arm.name}", {"arm": arm.name}),
                 loss_backend=arm.loss_backends[0] if losses is None else losses[arm.name],
-                tracer=step_tracer(experiment, adapter, task.train, replayed=None),
+                tracer=step_tracer(experiment, adapter, replayed=None),
             )
             for arm in experiment.arms
         }
