@@ -8,36 +8,50 @@ CUSTOM_LOSS = "custom/loss"
 """The metric that holds the loss that this client computed; `loss:sum` is then its surrogate."""
 
 
+class Turn(TypedDict):
+    """One sampled reply of T tokens, the stop token included.
+
+    `seed` is that of the request that sampled it and `stop` says why it ended. `logprobs_T` are the
+    sampler's, in nats, `learner_logprobs_T` those of the weights that were updated; of a reply on
+    which nothing was trained there are none.
+    """
+
+    seed: int
+    tokens_T: list[int]
+    logprobs_T: list[float]
+    learner_logprobs_T: list[float]
+    stop: str
+
+
+class Rollout(TypedDict):
+    """One episode: its turns in order, at least one; a single reply is an episode of one turn.
+
+    `reward` is what the environment paid and `advantage` what the datum carried at every action
+    token. `scores` is what the task says of the episode, by names of its own, and `answer` what it
+    answered where its tokens alone do not say so, such as the chunks that a search chose.
+    """
+
+    reward: float
+    advantage: float
+    scores: dict[str, float]
+    answer: JsonValue
+    turns: list[Turn]
+
+
 class GroupRecord(TypedDict):
     """The rollouts of one prompt in one step, in sampling order (G).
 
-    `prompt` is the index in the train split, `requested` the number of rollouts that were
-    asked for, `tokens_G_T` and `logprobs_G_T` the action tokens with the sampler's log-probs,
-    `learner_logprobs_G_T` those of the weights that were updated, `advantages_G` what the datums
-    carried.
+    `prompt` is the index in the train split and `requested` the number of rollouts that were asked
+    for. `dropped` says whether the group was left out of the update.
 
-    Of episodes of several turns, the action tokens of all turns stand one after another:
-    `turn_lengths_G_K` has how many each turn sampled, `episodes_G` figures of each episode by name,
-    and `curated_G` the chunks that it chose. Turn k of rollout g was sampled with the seed stream
-    of (`seed`, g, k). `dropped` says, where zero-variance groups are dropped, whether this one
-    was left out of the update.
+    A group of single replies takes one request, whose seed all of its rollouts share. Else each
+    turn takes one: turn k of rollout g has the seed stream of (the group's seed, g, k).
     """
 
     prompt: int
     requested: int
-    seed: int
-    rewards_G: list[float]
-    advantages_G: list[float]
-    correct_G: list[bool]
-    format_G: list[bool]
-    stop_G: list[str]
-    tokens_G_T: list[list[int]]
-    logprobs_G_T: list[list[float]]
-    learner_logprobs_G_T: list[list[float]]
-    turn_lengths_G_K: NotRequired[list[list[int]]]
-    episodes_G: NotRequired[list[dict[str, float]]]
-    curated_G: NotRequired[list[list[str]]]
-    dropped: NotRequired[bool]
+    dropped: bool
+    rollouts: list[Rollout]
 
 
 class KernelRecord(TypedDict):
@@ -134,3 +148,28 @@ class EpisodeRow(TypedDict):
 
 Row = ItemRow | EpisodeRow
 """What an evaluation stores."""
+
+
+def rewards_of(group: GroupRecord) -> list[float]:
+    """The rewards of a group's rollouts (G)."""
+    return [rollout["reward"] for rollout in group["rollouts"]]
+
+
+def advantages_of(group: GroupRecord) -> list[float]:
+    """The advantages of a group's rollouts (G)."""
+    return [rollout["advantage"] for rollout in group["rollouts"]]
+
+
+def tokens_of(rollout: Rollout) -> list[int]:
+    """The action tokens of all turns (T)."""
+    return [token for turn in rollout["turns"] for token in turn["tokens_T"]]
+
+
+def logprobs_of(rollout: Rollout) -> list[float]:
+    """The sampler's log-probs of all action tokens (T), nats."""
+    return [x for turn in rollout["turns"] for x in turn["logprobs_T"]]
+
+
+def learner_logprobs_of(rollout: Rollout) -> list[float]:
+    """The learner's log-probs of all action tokens before the update (T), nats."""
+    return [x for turn in rollout["turns"] for x in turn["learner_logprobs_T"]]

@@ -25,7 +25,7 @@ def advantage_errors(pilot: Executed) -> Values:
 
 
 def _within_group(arm: Arm, record: StepRecord, group: GroupRecord) -> float:
-    if arm.estimator == "rloo" and len(group["rewards_G"]) < 2:
+    if arm.estimator == "rloo" and len(group["rollouts"]) < 2:
         raise Unmeasurable(
             f"arm {arm.name}: step {record['step']}, prompt {group['prompt']} has 1 rollout, rloo "
             "needs at least 2; sample larger groups"
@@ -46,7 +46,7 @@ def _across_prompts(
             "2 prompts with 1 rollout"
         )
     for group, reward, baseline in zip(groups, rewards, recorded, strict=True):
-        yield abs(group["advantages_G"][0] - (reward - baseline))
+        yield abs(group["rollouts"][0]["advantage"] - (reward - baseline))
     if similar is not None and not texts:
         return
     if similar is not None and not all(0 <= group["prompt"] < len(texts) for group in groups):

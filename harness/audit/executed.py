@@ -18,7 +18,7 @@ from harness.audit.episodes import episode_fault
 from harness.audit.kernel import Corpus, leave_one_out
 from harness.cards import Arm, Experiment
 from harness.cards.registration import SearchSpec
-from harness.records import GroupRecord, StepRecord
+from harness.records import Rollout, StepRecord, logprobs_of, rewards_of, tokens_of
 from harness.tasks.sec_search import Query
 from harness.tasks.task import Item
 
@@ -52,7 +52,7 @@ def execution_problems(
     checks: list[Callable[[StepRecord], Fault]] = [
         partial(_other_weights, arm),
         partial(_other_prompts, experiment, arm, len(train)),
-        partial(_other_seeds, arm),
+        partial(_other_seeds, arm, search is not None),
         partial(_other_advantages, arm),
         _baselines_check(arm, train, [record["step"] for record in records]),
         partial(_other_drops, training.drop_zero_variance_groups),
@@ -110,7 +110,7 @@ def sameness(records: Sequence[StepRecord]) -> float:
     wealth = 0.0
     for record in records:
         for group in record["groups"]:
-            rows = list(zip(group["tokens_G_T"], group["logprobs_G_T"], strict=True))
+            rows = [(tokens_of(each), logprobs_of(each)) for each in group["rollouts"]]
             for (tokens, logprobs), (others, their) in zip(rows[::2], rows[1::2], strict=False):
                 for a, b, p, q in zip(tokens, others, logprobs, their, strict=False):
                     wealth += math.log1p(STAKE * ((a == b) - (math.exp(p) + math.exp(q)) / 2))
@@ -132,7 +132,7 @@ def _other_weights(arm: Arm, record: StepRecord) -> Fault:
 def _other_prompts(experiment: Experiment, arm: Arm, n_train: int, record: StepRecord) -> Fault:
     expected = step_prompts(experiment, arm, n_train, record["step"])
     drawn = [group["prompt"] for group in record["groups"]]
-    sizes = sorted({len(group["rewards_G"]) for group in record["groups"]})
+    sizes = sorted({len(group["rollouts"]) for group in record["groups"]})
     if sizes != [arm.group_size]:
         return (
             f"groups of {sizes} rollouts, {arm.group_size} registered; draw every prompt so often"
@@ -145,25 +145,29 @@ def _other_prompts(experiment: Experiment, arm: Arm, n_train: int, record: StepR
     return f"drew {found}, {wanted} is next in the registered order; walk it from its start"
 
 
-def _other_seeds(arm: Arm, record: StepRecord) -> Fault:
-    for group in record["groups"]:
-        name = f"{arm.seed}/rollout/{arm.name}/{record['step']}/{group['prompt']}"
-        if group["seed"] != _stream(name):
-            return (
-                f"train item {group['prompt']} was sampled with the seed {group['seed']}, the "
-                f"stream {name} has {_stream(name)}; name arm, step and prompt in each seed"
-            )
+def _other_seeds(arm: Arm, each_turn: bool, record: StepRecord) -> Fault:
+    """Turns of other seeds than the group's own, or, where `each_turn` has one, than its own."""
+    for prompt, g, rollout in _rollouts(record):
+        of_group = f"{arm.seed}/rollout/{arm.name}/{record['step']}/{prompt}"
+        for k, turn in enumerate(rollout["turns"]):
+            name = f"{_stream(of_group)}/{g}/{k}" if each_turn else of_group
+            if turn["seed"] != _stream(name):
+                return (
+                    f"train item {prompt} was sampled with the seed {turn['seed']}, the stream "
+                    f"{name} has {_stream(name)}; name arm, step and prompt in each seed, and "
+                    "rollout and turn where each turn is a request"
+                )
     return None
 
 
 def _other_rewards(coefficient: float, record: StepRecord) -> Fault:
-    for group, g in _rollouts(record):
-        graded = coefficient * (group["format_G"][g] - 1) + group["correct_G"][g]
-        if not abs(group["rewards_G"][g] - graded) <= CLOSE:
+    for prompt, g, rollout in _rollouts(record):
+        scores, reward = rollout["scores"], rollout["reward"]
+        graded = coefficient * (scores["format"] - 1) + scores["correct"]
+        if not abs(reward - graded) <= CLOSE:
             return (
-                f"train item {group['prompt']}, rollout {g} has the reward "
-                f"{group['rewards_G'][g]:.6g}, its grades make {graded:.6g}; give each rollout the "
-                "environment's own reward"
+                f"train item {prompt}, rollout {g} has the reward {reward:.6g}, its grades make "
+                f"{graded:.6g}; give each rollout the environment's own reward"
             )
     return None
 
@@ -172,10 +176,11 @@ def _other_advantages(arm: Arm, record: StepRecord) -> Fault:
     kernel = record["kernel"]
     for place, group in enumerate(record["groups"]):
         if kernel is None:
-            expected = recomputed.group_advantages(arm, group["rewards_G"])
+            expected = recomputed.group_advantages(arm, rewards_of(group))
         else:
-            expected = [reward - kernel["baselines_P"][place] for reward in group["rewards_G"]]
-        for found, wanted in zip(group["advantages_G"], expected, strict=True):
+            expected = [reward - kernel["baselines_P"][place] for reward in rewards_of(group)]
+        for rollout, wanted in zip(group["rollouts"], expected, strict=True):
+            found = rollout["advantage"]
             if not abs(found - wanted) <= CLOSE:
                 return (
                     f"train item {group['prompt']} has the advantage {found:.6g}, the rewards make "
@@ -200,7 +205,7 @@ def _baselines_check(
 def _other_baselines(
     arm: Arm, train: Sequence[Item], similar: Corpus | None, record: StepRecord
 ) -> Fault:
-    rewards = [reward for group in record["groups"] for reward in group["rewards_G"]]
+    rewards = [reward for group in record["groups"] for reward in rewards_of(group)]
     texts = [train[group["prompt"]].question for group in record["groups"]]
     expected = leave_one_out(similar, texts, rewards)
     recorded = [] if record["kernel"] is None else record["kernel"]["baselines_P"]
@@ -218,55 +223,52 @@ def _other_baselines(
 
 def _other_drops(drops: bool, record: StepRecord) -> Fault:
     for group in record["groups"]:
-        expected = len(set(group["rewards_G"])) == 1 if drops else None
-        if group.get("dropped") is not expected:
+        expected = drops and len(set(rewards_of(group))) == 1
+        if group["dropped"] is not expected:
             return (
-                f"train item {group['prompt']} is recorded as dropped: {group.get('dropped')}, its "
+                f"train item {group['prompt']} is recorded as dropped: {group['dropped']}, its "
                 f"rewards and the registration say {expected}; drop zero-variance groups alone"
             )
     return None
 
 
 def _other_episodes(search: SearchSpec, train: Sequence[Item], record: StepRecord) -> Fault:
-    for group, g in _rollouts(record):
-        figures, turns = group["episodes_G"][g], len(group["turn_lengths_G_K"][g])
-        item = train[group["prompt"]]
+    for prompt, g, rollout in _rollouts(record):
+        figures, turns = rollout["scores"], len(rollout["turns"])
+        item, answer = train[prompt], rollout["answer"]
         assert isinstance(item, Query)
-        chosen, reward = group["curated_G"][g], group["rewards_G"][g]
-        fault = episode_fault(figures, reward, search, chosen, item.facts)
+        chosen = [str(chunk) for chunk in answer] if isinstance(answer, list) else []
+        fault = episode_fault(figures, rollout["reward"], search, chosen, item.facts)
         if fault is None and figures["turns"] != turns:
             fault = f"has {figures['turns']:g} turns, {turns} were sampled"
         graded = (figures["f4"] == 1.0, figures["off_format"] == 0.0)
-        if fault is None and (group["correct_G"][g], group["format_G"][g]) != graded:
+        if fault is None and (figures["correct"], figures["format"]) != graded:
             fault = f"is marked other than {graded}, correct and in format"
         if fault is not None:
             return (
-                f"train item {group['prompt']}, rollout {g} {fault}; give each rollout the "
-                "environment's own reward"
+                f"train item {prompt}, rollout {g} {fault}; give each rollout the environment's "
+                "own reward"
             )
     return None
 
 
 def _other_lengths(max_tokens: int, record: StepRecord) -> Fault:
-    for group, g in _rollouts(record):
-        whole, stop = len(group["tokens_G_T"][g]), group["stop_G"][g]
-        lengths = group["turn_lengths_G_K"][g] if "turn_lengths_G_K" in group else [whole]
-        if sum(lengths) != whole:
-            return (
-                f"train item {group['prompt']}, rollout {g} has {whole} tokens in turns of "
-                f"{lengths}; record what each turn sampled"
-            )
-        last, longest = lengths[-1], max(lengths)
-        if longest > max_tokens or (stop == "length" and last != max_tokens):
-            return (
-                f"train item {group['prompt']}, rollout {g} ended by {stop} after {last} tokens, "
-                f"{longest} at most, max_tokens is {max_tokens}; sample with the registered number"
-            )
+    for prompt, g, rollout in _rollouts(record):
+        for k, turn in enumerate(rollout["turns"]):
+            length, stop = len(turn["tokens_T"]), turn["stop"]
+            if length > max_tokens or (stop == "length" and length != max_tokens):
+                return (
+                    f"train item {prompt}, rollout {g}, turn {k} ended by {stop} after {length} "
+                    f"tokens, max_tokens is {max_tokens}; sample with the registered number"
+                )
     return None
 
 
-def _rollouts(record: StepRecord) -> Iterator[tuple[GroupRecord, int]]:
-    return ((group, g) for group in record["groups"] for g in range(len(group["rewards_G"])))
+def _rollouts(record: StepRecord) -> Iterator[tuple[int, int, Rollout]]:
+    """Each rollout with its prompt and its place in the group."""
+    for group in record["groups"]:
+        for g, rollout in enumerate(group["rollouts"]):
+            yield group["prompt"], g, rollout
 
 
 def _more(others: int) -> str:

@@ -10,7 +10,7 @@ from harness.audit.gate_metric import GateMetric, Range, Unmeasurable, Values, a
 from harness.audit.pilot import Executed, groups, step_advantages, step_rewards
 from harness.cards import Arm, Experiment
 from harness.methods import uniform_loo
-from harness.records import StepRecord
+from harness.records import StepRecord, rewards_of
 from harness.tasks.sec_search.reward import EMPTY_REWARD
 
 
@@ -88,7 +88,7 @@ def gaps(pilot: Executed) -> Values:
 def mean_rewards(pilot: Executed) -> Values:
     """The mean reward of each arm: a mean over all could hide one that has nothing to learn."""
     rewards = [
-        [reward for group in groups(records) for reward in group["rewards_G"]]
+        [reward for group in groups(records) for reward in rewards_of(group)]
         for _, records in pilot.arms
     ]
     return [math.fsum(row) / len(row) for row in rewards]
@@ -103,7 +103,7 @@ def _rollouts_by_prompt(record: StepRecord) -> Counter[int]:
     # two groups of one prompt are one larger group, whatever they were called
     counts: Counter[int] = Counter()
     for group in record["groups"]:
-        counts[group["prompt"]] += len(group["rewards_G"])
+        counts[group["prompt"]] += len(group["rollouts"])
     return counts
 
 

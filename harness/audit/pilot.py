@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.cards import Arm, Experiment
-from harness.records import GroupRecord, StepRecord
+from harness.records import GroupRecord, StepRecord, Turn, advantages_of, rewards_of
 
 Pilot = Mapping[str, Sequence[StepRecord]]
 """Step records by arm name, in the order of their steps."""
@@ -67,12 +67,12 @@ def groups(records: Sequence[StepRecord]) -> Iterator[GroupRecord]:
 
 def step_rewards(record: StepRecord) -> list[float]:
     """The rewards of one step's rollouts, group-major."""
-    return [reward for group in record["groups"] for reward in group["rewards_G"]]
+    return [reward for group in record["groups"] for reward in rewards_of(group)]
 
 
 def step_advantages(record: StepRecord) -> list[float]:
     """The advantages that one step's datums carried, group-major."""
-    return [advantage for group in record["groups"] for advantage in group["advantages_G"]]
+    return [advantage for group in record["groups"] for advantage in advantages_of(group)]
 
 
 def _step_problems(arm: Arm, record: StepRecord) -> list[str]:
@@ -88,52 +88,39 @@ def _step_problems(arm: Arm, record: StepRecord) -> list[str]:
 
 def _missing_rows(group: GroupRecord) -> Iterator[str]:
     """Rollouts that were asked for and not recorded whole."""
-    lengths_G_K = group.get("turn_lengths_G_K", [[len(row)] for row in group["tokens_G_T"]])
-    sizes = {
-        name: len(rows)
-        for name, rows in (
-            ("rewards_G", group["rewards_G"]),
-            ("advantages_G", group["advantages_G"]),
-            ("tokens_G_T", group["tokens_G_T"]),
-            ("logprobs_G_T", group["logprobs_G_T"]),
-            ("learner_logprobs_G_T", group["learner_logprobs_G_T"]),
-            ("episodes_G", group.get("episodes_G", lengths_G_K)),
-            ("stop_G", group["stop_G"]),
-            ("turns", lengths_G_K),
-        )
-    }
-    if set(sizes.values()) != {group["requested"]} or group["requested"] < 1:
-        counts = ", ".join(f"{size} {rows}" for rows, size in sizes.items())
+    requested, recorded = group["requested"], len(group["rollouts"])
+    if recorded != requested or requested < 1:
         yield (
-            f": {group['requested']} rollouts requested, {counts} recorded; every requested "
-            "rollout must be graded and trained on"
+            f": {requested} rollouts requested, {recorded} recorded; every requested rollout must "
+            "be graded and trained on"
         )
-    # rows that are too few have been reported already
-    for g, (turns_K, tokens_T) in enumerate(zip(lengths_G_K, group["tokens_G_T"], strict=False)):
-        if sum(turns_K) != len(tokens_T):
-            yield (
-                f", rollout {g}: turns of {turns_K} tokens are recorded, {len(tokens_T)} tokens in "
-                "all; record what was sampled"
-            )
+    for g, rollout in enumerate(group["rollouts"]):
+        if not rollout["turns"]:
+            yield f", rollout {g}: 0 turns, at least 1 expected; record what was sampled"
 
 
 def _broken_numbers(group: GroupRecord) -> Iterator[str]:
     """Rewards, advantages and log-probs with which nothing can be computed."""
-    for name, values in (("reward", group["rewards_G"]), ("advantage", group["advantages_G"])):
+    for name, values in (("reward", rewards_of(group)), ("advantage", advantages_of(group))):
         bad = [value for value in values if not math.isfinite(value)]
         if bad:
             yield f": {name} {bad[0]} is not a finite number; find where it was born"
-    rows = (group["tokens_G_T"], group["logprobs_G_T"], group["learner_logprobs_G_T"])
-    for g, (tokens_T, sampled_T, learned_T) in enumerate(zip(*rows, strict=False)):
-        sizes = (len(tokens_T), len(sampled_T), len(learned_T))
-        if len(set(sizes)) != 1 or 0 in sizes:
-            yield (
-                f", rollout {g}: {sizes[0]} tokens, {sizes[1]} log-probs of the sampler and "
-                f"{sizes[2]} of the learner; record one of each for every action token, 1 at least"
-            )
-        # a NaN is no number below the bound
-        elif not (apart := float(np.abs(np.subtract(sampled_T, learned_T)).max())) < APART:
-            yield (
-                f", rollout {g}: log-probs of sampler and learner are {apart:.3g} nats apart, "
-                f"bound {APART:g}; find where they were born"
-            )
+    for g, rollout in enumerate(group["rollouts"]):
+        for k, turn in enumerate(rollout["turns"]):
+            yield from (f", rollout {g}, turn {k}: {fault}" for fault in _broken_turn(turn))
+
+
+def _broken_turn(turn: Turn) -> Iterator[str]:
+    rows = (turn["tokens_T"], turn["logprobs_T"], turn["learner_logprobs_T"])
+    sizes = [len(row) for row in rows]
+    if len(set(sizes)) != 1 or 0 in sizes:
+        yield (
+            f"{sizes[0]} tokens, {sizes[1]} log-probs of the sampler and {sizes[2]} of the "
+            "learner; record one of each for every action token, 1 at least"
+        )
+    # a NaN is no number below the bound
+    elif not (apart := float(np.abs(np.subtract(rows[1], rows[2])).max())) < APART:
+        yield (
+            f"log-probs of sampler and learner are {apart:.3g} nats apart, bound {APART:g}; find "
+            "where they were born"
+        )

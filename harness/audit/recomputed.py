@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from harness.cards import Arm
-from harness.records import GroupRecord, StepRecord
+from harness.records import GroupRecord, StepRecord, advantages_of, rewards_of
 
 PREFIX = "staleness/"
 KEPT = "kept/"
@@ -29,8 +29,8 @@ class Token(NamedTuple):
     ranks: tuple[int, ...]
     """Places of its rollout in the group by reward, 1 the best; several if rewards tie."""
     rollout: int
-    turn: int | None
-    """Which turn of its episode sampled it; None where one reply is the episode."""
+    turn: int
+    """Which turn of its episode sampled it, counted from 0."""
 
     @property
     def ratio(self) -> float:
@@ -49,40 +49,32 @@ def tokens_of(record: StepRecord) -> list[Token]:
     found: list[Token] = []
     rollouts = 0
     for group in record["groups"]:
-        rewards = group["rewards_G"]
-        for g, reward in enumerate(rewards):
-            above = sum(other > reward for other in rewards)
-            tied = sum(other == reward for other in rewards)
+        rewards = rewards_of(group)
+        for rollout in group["rollouts"]:
+            above = sum(other > rollout["reward"] for other in rewards)
+            tied = sum(other == rollout["reward"] for other in rewards)
             ranks = tuple(range(above + 1, above + tied + 1))
-            advantage = float32(group["advantages_G"][g])
-            pairs = zip(group["logprobs_G_T"][g], group["learner_logprobs_G_T"][g], strict=True)
+            advantage = float32(rollout["advantage"])
             found += [
-                Token(q, p, advantage, sum(rewards), ranks, rollouts, turn)
-                for (q, p), turn in zip(pairs, turns_of(group, g), strict=True)
+                Token(q, p, advantage, sum(rewards), ranks, rollouts, k)
+                for k, turn in enumerate(rollout["turns"])
+                for q, p in zip(turn["logprobs_T"], turn["learner_logprobs_T"], strict=True)
             ]
             rollouts += 1
     return found
 
 
-def turns_of(group: GroupRecord, g: int) -> list[int | None]:
-    """The turn of each action token of a rollout, from the recorded turn lengths."""
-    lengths = group.get("turn_lengths_G_K")
-    if lengths is None:
-        return [None] * len(group["logprobs_G_T"][g])
-    return [turn for turn, length in enumerate(lengths[g]) for _ in range(length)]
-
-
 def kept_figures(record: StepRecord, low: float, high: float) -> dict[str, float]:
     """What the step's `kept/` metrics must be: of the groups whose rewards differ."""
-    kept = [group for group in record["groups"] if len(set(group["rewards_G"])) > 1]
-    rewards = [reward for group in kept for reward in group["rewards_G"]]
-    figures = {f"{KEPT}rollouts": float(len(rewards))}
+    kept = [group for group in record["groups"] if len(set(rewards_of(group))) > 1]
+    rollouts = [rollout for group in kept for rollout in group["rollouts"]]
+    figures = {f"{KEPT}rollouts": float(len(rollouts))}
     if not kept:
         return figures
     of_kept = staleness_figures({**record, "groups": kept}, low, high)
     return figures | {
-        f"{KEPT}reward": _mean(rewards),
-        f"{KEPT}tokens": float(sum(len(row) for group in kept for row in group["tokens_G_T"])),
+        f"{KEPT}reward": _mean([rollout["reward"] for rollout in rollouts]),
+        f"{KEPT}tokens": float(sum(len(t["tokens_T"]) for each in rollouts for t in each["turns"])),
         **{f"{KEPT}{name.removeprefix(PREFIX)}": value for name, value in of_kept.items()},
     }
 
@@ -105,13 +97,13 @@ def staleness_figures(record: StepRecord, low: float, high: float) -> dict[str, 
         "cross_entropy": -_mean([t.learner for t in tokens]),
     }
 
-    for turn in sorted({token.turn for token in tokens if token.turn is not None}):
+    for turn in sorted({token.turn for token in tokens}):
         here = [token for token in tokens if token.turn == turn]
         figures |= {f"turn={turn}/{k}": v for k, v in _turn_figures(here, low, high).items()}
 
     total, clipped = 0.0, 0.0
-    largest = max(len(group["rewards_G"]) for group in record["groups"])
-    binary = {x for group in record["groups"] for x in group["rewards_G"]} <= {0.0, 1.0}
+    largest = max(len(group["rollouts"]) for group in record["groups"])
+    binary = {x for group in record["groups"] for x in rewards_of(group)} <= {0.0, 1.0}
     parts = {f"rank={rank}{sign}": [0.0, 0.0] for rank in range(1, largest + 1) for sign in "+-"}
     parts |= {f"k={name}": [0.0, 0.0] for name in BUCKETS} if binary else {}
     for token in tokens:
@@ -191,8 +183,8 @@ def group_advantages(arm: Arm, rewards: Sequence[float]) -> list[float]:
 
 def advantages_difference(arm: Arm, group: GroupRecord) -> float:
     """The largest difference of a group's recorded advantages from its rewards' own."""
-    expected = group_advantages(arm, group["rewards_G"])
-    return max(abs(a - b) for a, b in zip(expected, group["advantages_G"], strict=True))
+    expected = group_advantages(arm, rewards_of(group))
+    return max(abs(a - b) for a, b in zip(expected, advantages_of(group), strict=True))
 
 
 def float32(value: float) -> float:

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from harness.cards import Arm, Experiment
 from harness.cards.registration import LossBackend
 from harness.evidence import Evidence
-from harness.records import Row, StepRecord
+from harness.records import Row, StepRecord, logprobs_of, tokens_of
 from harness.tasks.task import Item
 from harness.traces import (
     CUSTOM,
@@ -320,12 +320,14 @@ def _recorded(record: StepRecord, step: StepTrace) -> Iterator[Carried]:
     """What the datums of a record's rollouts must have carried."""
     custom = any(settings.get("loss") == CUSTOM for settings in step.losses)
     for group in record["groups"]:
-        rows = zip(group["tokens_G_T"], group["logprobs_G_T"], group["advantages_G"], strict=True)
-        for tokens_T, logprobs_T, advantage in () if group.get("dropped") else rows:
+        for rollout in () if group["dropped"] else group["rollouts"]:
+            tokens_T = tokens_of(rollout)
             if custom:
                 yield Carried(tokens_T, [], [])
             else:
-                yield Carried(tokens_T, logprobs_T, [advantage] * len(tokens_T))
+                yield Carried(
+                    tokens_T, logprobs_of(rollout), [rollout["advantage"]] * len(tokens_T)
+                )
 
 
 def _also(others: int) -> str:

@@ -13,7 +13,7 @@ from harness.audit.lag import executed_lags, expected_lag
 from harness.audit.pilot import Executed
 from harness.cards import Arm
 from harness.methods.losses import clip_bounds
-from harness.records import CUSTOM_LOSS, StepRecord
+from harness.records import CUSTOM_LOSS, StepRecord, rewards_of
 
 
 def lag_errors(pilot: Executed) -> Values:
@@ -103,12 +103,12 @@ def drop_errors(pilot: Executed) -> Values:
         )
     errors = []
     for arm, record in _steps(pilot):
-        constant = [len(set(group["rewards_G"])) == 1 for group in record["groups"]]
-        recorded = [group.get("dropped") for group in record["groups"]]
+        constant = [len(set(rewards_of(group))) == 1 for group in record["groups"]]
+        recorded = [group["dropped"] for group in record["groups"]]
         wrong = sum(a != b for a, b in zip(constant, recorded, strict=True))
         sent = _metric(arm, record, "kept/rollouts")
         kept = sum(
-            len(group["rewards_G"])
+            len(group["rollouts"])
             for group, out in zip(record["groups"], constant, strict=True)
             if not out
         )
@@ -118,25 +118,16 @@ def drop_errors(pilot: Executed) -> Values:
 
 
 def turn_errors(pilot: Executed) -> Values:
-    """Rollouts of each step whose turns do not add up to their tokens, or to their episode."""
+    """Rollouts of each step that have another number of turns than their task counted."""
     errors = []
     for arm, record in _steps(pilot):
-        wrong = 0
-        for group in record["groups"]:
-            lengths, episodes = group.get("turn_lengths_G_K"), group.get("episodes_G")
-            if lengths is None or episodes is None:
-                raise Unmeasurable(
-                    f"arm {arm.name}: step {record['step']} recorded no turns; record them, or "
-                    "drop the gate where one reply is the episode"
-                )
-            wrong += sum(
-                sum(turns_K) != len(tokens_T)
-                or len(turns_K) != episode["turns"]
-                or min(turns_K, default=0) < 1
-                for turns_K, tokens_T, episode in zip(
-                    lengths, group["tokens_G_T"], episodes, strict=True
-                )
+        rollouts = [rollout for group in record["groups"] for rollout in group["rollouts"]]
+        if not all("turns" in rollout["scores"] for rollout in rollouts):
+            raise Unmeasurable(
+                f"arm {arm.name}: step {record['step']} has rollouts whose task counts no turns; "
+                "let it count them, or drop the gate where one reply is the episode"
             )
+        wrong = sum(len(rollout["turns"]) != rollout["scores"]["turns"] for rollout in rollouts)
         errors.append(float(wrong))
     return errors
 

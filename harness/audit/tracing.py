@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -13,7 +12,7 @@ from pydantic import JsonValue
 
 from harness.cards import Experiment
 from harness.cards.registration import EvaluationSpec
-from harness.records import GroupRecord, Row, StepRecord
+from harness.records import Rollout, Row, StepRecord, Turn, logprobs_of, tokens_of
 from harness.tasks.task import Item
 from harness.traces import (
     Carried,
@@ -39,15 +38,6 @@ REPLAYED = 8
 
 BySeed = Mapping[int, Sequence[Response]]
 """Responses by the seed of their request."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """What one turn of an episode said and how it ended; `seed` is that of its request."""
-
-    seed: int
-    tokens: list[int]
-    stop: str
 
 
 class Replay(NamedTuple):
@@ -91,26 +81,28 @@ async def trace_step(
     """
     by_seed = seen.by_seed()
     episodes = [
-        (f"train item {group['prompt']}, rollout {g}", group["prompt"], turns_of(group, g), reward)
+        (f"train item {group['prompt']}, rollout {g}", group["prompt"], rollout)
         for group in record["groups"]
-        for g, reward in enumerate(group["rewards_G"])
+        for g, rollout in enumerate(group["rollouts"])
     ]
-    own = {float(turn.seed) for _, _, turns, _ in episodes for turn in turns}
+    own = {float(turn["seed"]) for *_, rollout in episodes for turn in rollout["turns"]}
     others = [asked for asked in seen.samples if probed and asked["seed"] not in own]
     every = 1 if replayed is None else max(1, len(episodes) // replayed)
     # another place in each step, so that none is left out for ever
     looked_at = episodes[record["step"] % every :: every]
     max_tokens = adapter.training.max_tokens
-    again = await replays(
-        [(train[prompt], turns) for _, prompt, turns, _ in looked_at],
+    replayed_R = await replays(
+        [(train[prompt], rollout["turns"]) for _, prompt, rollout in looked_at],
         lambda item: adapter.stock(item, max_tokens),
     )
-    beside = list(zip(looked_at, again, strict=True))
+    beside = list(zip(looked_at, replayed_R, strict=True))
     carried, faults = datum_faults(record, seen.datums, by_seed)
     faults += prompt_faults(
-        [(train[at].id, turns, r.prompts) for (_, at, turns, _), r in beside], by_seed
+        [(train[at].id, each["turns"], again.prompts) for (_, at, each), again in beside], by_seed
     )
-    faults += reward_faults([(where, paid, r.reward) for (where, _, _, paid), r in beside])
+    faults += reward_faults(
+        [(where, each["reward"], again.reward) for (where, _, each), again in beside]
+    )
     return StepTrace(
         created=seen.created,
         loaded=seen.loaded,
@@ -120,9 +112,9 @@ async def trace_step(
         optimizer=seen.optimizer,
         datums_sha256=digest(carried),
         questions_sha256=asked_digest([train[group["prompt"]] for group in record["groups"]]),
-        faults=[*faults, *stop_faults(seen, again)],
-        replies=sum(len(turns) for _, _, turns, _ in episodes),
-        updates=int(not all(group.get("dropped", False) for group in record["groups"])),
+        faults=[*faults, *stop_faults(seen, replayed_R)],
+        replies=sum(len(rollout["turns"]) for *_, rollout in episodes),
+        updates=int(not all(group["dropped"] for group in record["groups"])),
     )
 
 
@@ -178,23 +170,6 @@ def in_order(samples: Iterable[Settings]) -> list[Settings]:
     return sorted(samples, key=lambda asked: float(asked.get("seed") or 0.0))
 
 
-def turns_of(group: GroupRecord, g: int) -> list[Turn]:
-    """The turns of a recorded rollout; one reply is one turn."""
-    tokens, stop = group["tokens_G_T"][g], group["stop_G"][g]
-    if "turn_lengths_G_K" not in group:
-        return [Turn(group["seed"], tokens, stop)]
-    lengths = group["turn_lengths_G_K"][g]
-    last = len(lengths) - 1
-    return [
-        Turn(
-            stream_seed(group["seed"], g, k),
-            tokens[end - length : end],
-            stop if k == last else "stop",
-        )
-        for k, (length, end) in enumerate(zip(lengths, itertools.accumulate(lengths), strict=True))
-    ]
-
-
 def evaluated_turns(row: Row, by_seed: BySeed) -> list[Turn]:
     """The turns of an evaluated row, as they came back: of one reply, or of one draw."""
     seed = stream_seed(0, "evaluation", row["item_id"])
@@ -203,7 +178,13 @@ def evaluated_turns(row: Row, by_seed: BySeed) -> list[Turn]:
         every = (stream_seed(seed, row["draw"], k) for k in itertools.count())
         seeds = list(itertools.takewhile(lambda each: each in by_seed, every))
     return [
-        Turn(response.seed, response.tokens, response.stop)
+        Turn(
+            seed=response.seed,
+            tokens_T=response.tokens,
+            logprobs_T=response.logprobs,
+            learner_logprobs_T=[],
+            stop=response.stop,
+        )
         for each in seeds
         for response in by_seed.get(each, ())[:1]
     ]
@@ -219,22 +200,22 @@ def datum_faults(
     everything else carries 0. Of a loss that this client computes only the tokens are sent.
     """
     rollouts = [
-        (group, g)
+        (group["prompt"], g, rollout)
         for group in record["groups"]
-        if not group.get("dropped", False)
-        for g in range(len(group["rewards_G"]))
+        if not group["dropped"]
+        for g, rollout in enumerate(group["rollouts"])
     ]
     if len(data_D) != len(rollouts):
         wrong = f"sent {len(data_D)} datums for {len(rollouts)} rollouts; send one each, once"
         return [], [wrong]
     carried, faults = list[Carried](), list[str]()
-    for datum, (group, g) in zip(data_D, rollouts, strict=True):
-        what = carried_by(datum, group, g, by_seed)
+    for datum, (prompt, g, rollout) in zip(data_D, rollouts, strict=True):
+        what = carried_by(datum, rollout, by_seed)
         if isinstance(what, Carried):
             carried.append(what)
         else:
             faults.append(
-                f"sent a datum of train item {group['prompt']}, rollout {g}, whose {what} are not "
+                f"sent a datum of train item {prompt}, rollout {g}, whose {what} are not "
                 "what was sampled and estimated; keep them aligned with the targets"
             )
     # the last turn of an episode comes after the whole of it
@@ -253,21 +234,20 @@ def whole(datum: tinker.Datum) -> list[int]:
     return [*datum.model_input.to_ints(), *(int(token) for token in last)]
 
 
-def carried_by(datum: tinker.Datum, group: GroupRecord, g: int, by_seed: BySeed) -> Carried | str:
+def carried_by(datum: tinker.Datum, rollout: Rollout, by_seed: BySeed) -> Carried | str:
     """What a datum carries where its rollout acted, or what of it is not its rollout's."""
     targets = [int(token) for token in datum.loss_fn_inputs["target_tokens"].tolist()]
     full = whole(datum)
     if full[1:] != targets:
         return "targets"
     logprobs, acted = np.zeros(len(targets), np.float32), np.zeros(len(targets), bool)
-    recorded, at = np.asarray(group["logprobs_G_T"][g], np.float32).tolist(), 0
-    for turn in turns_of(group, g):
-        own, at = recorded[at : at + len(turn.tokens)], at + len(turn.tokens)
+    for turn in rollout["turns"]:
+        own = np.asarray(turn["logprobs_T"], np.float32).tolist()
         found = [
             (len(response.prompt), response.logprobs)
-            for response in by_seed.get(turn.seed, ())
-            if response.tokens == turn.tokens
-            and full[: len(response.prompt) + len(turn.tokens)] == response.prompt + turn.tokens
+            for response in by_seed.get(turn["seed"], ())
+            if response.tokens == turn["tokens_T"]
+            and full[: len(response.prompt + response.tokens)] == response.prompt + response.tokens
         ]
         if not found:
             return "action tokens"
@@ -277,13 +257,13 @@ def carried_by(datum: tinker.Datum, group: GroupRecord, g: int, by_seed: BySeed)
         )
         logprobs[start - 1 : start - 1 + len(sampled)] = sampled
         acted[start - 1 : start - 1 + len(sampled)] = True
-    if [t for t, acts in zip(targets, acted, strict=True) if acts] != group["tokens_G_T"][g]:
+    if [t for t, acts in zip(targets, acted, strict=True) if acts] != tokens_of(rollout):
         return "action tokens"
-    if recorded != logprobs[acted].tolist():
+    if np.asarray(logprobs_of(rollout), np.float32).tolist() != logprobs[acted].tolist():
         return "recorded log-probs"
     expected = {
         "logprobs": logprobs,
-        "advantages": np.where(acted, np.float32(group["advantages_G"][g]), np.float32(0.0)),
+        "advantages": np.where(acted, np.float32(rollout["advantage"]), np.float32(0.0)),
     }
     rows = {k: datum.loss_fn_inputs[k] for k in expected if k in datum.loss_fn_inputs}
     for key, row in rows.items():
@@ -308,7 +288,7 @@ def prompt_faults(
         for id, turns, prompts in episodes
         if len(turns) != len(prompts)
         or not all(
-            list(prompt) in [response.prompt for response in by_seed.get(turn.seed, ())]
+            list(prompt) in [response.prompt for response in by_seed.get(turn["seed"], ())]
             for turn, prompt in zip(turns, prompts, strict=True)
         )
     ]
@@ -349,7 +329,7 @@ def reply_faults(
     decode = adapter.renderer.tokenizer.decode
     wrong = []
     for row, turns in zip(rows, turns_R, strict=True):
-        tokens = [token for turn in turns for token in turn.tokens]
+        tokens = [token for turn in turns for token in turn["tokens_T"]]
         if "draw" in row:
             same = row["n_tokens"] == len(tokens)
         else:
@@ -379,7 +359,8 @@ async def replay(env: Env, turns: Sequence[Turn]) -> Replay:
     prompts, reward = [first[0].to_ints()], 0.0
     for turn in turns:
         # what the cookbook's rollouts tell an environment of a reply
-        result = await env.step(turn.tokens, extra=cast("ActionExtra", {"stop_reason": turn.stop}))
+        extra = cast("ActionExtra", {"stop_reason": turn["stop"]})
+        result = await env.step(turn["tokens_T"], extra=extra)
         reward += result.reward
         if result.episode_done:
             break

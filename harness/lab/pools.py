@@ -12,7 +12,7 @@ import numpy as np
 from harness.cards import Arm, Experiment
 from harness.errors import DataError
 from harness.methods.arrays import FloatArray
-from harness.records import GroupRecord, StepRecord
+from harness.records import GroupRecord, StepRecord, rewards_of, tokens_of
 from harness.training.streams import stream_seed
 
 if TYPE_CHECKING:
@@ -123,8 +123,11 @@ def saved_pools(
             f"{first + window - 1}: {len(groups)} prompts x {arm.group_size} rollouts; {window} "
             "policies of consecutive updates, not one frozen policy"
         )
-        rewards = [group["rewards_G"] for group in groups.values()]
-        tokens = [[float(len(t)) for t in group["tokens_G_T"]] for group in groups.values()]
+        rewards = [rewards_of(group) for group in groups.values()]
+        tokens = [
+            [float(len(tokens_of(rollout))) for rollout in group["rollouts"]]
+            for group in groups.values()
+        ]
         texts = tuple(questions[prompt] for prompt in groups)
         pools.append(Pool(name, about, texts, np.array(rewards), np.array(tokens)))
     return pools

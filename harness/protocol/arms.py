@@ -382,7 +382,7 @@ def _records(entry: Entry, steps: int) -> list[StepRecord]:
 
 
 def _rollouts(records: Sequence[StepRecord]) -> int:
-    return sum(len(group["rewards_G"]) for record in records for group in record["groups"])
+    return sum(len(group["rollouts"]) for record in records for group in record["groups"])
 
 
 def _refuse_missing(entry: Entry, steps: set[int]) -> None:

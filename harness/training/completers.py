@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from tinker_cookbook.completers import StopCondition, TokenCompleter, TokensWithLogprobs
@@ -39,11 +39,20 @@ class Sampling:
         )
 
 
+@dataclass
+class Reply(TokensWithLogprobs):
+    """What came back, and the seed of the request that it answers."""
+
+    _: KW_ONLY
+    seed: int
+
+
 class GroupCompleter(TokenCompleter):
     """Serves all environments of one group from one request with `num_samples`.
 
-    The environments of a group ask with the same prompt; the k-th to ask gets sample k. `where`
-    names the group in errors.
+    The environments of a group ask with the same prompt; the k-th to ask gets sample k. So all
+    rollouts of a group of single replies share one request and its seed. `where` names the group in
+    errors.
 
     Raises:
         RunError: the service returned fewer samples than it was asked for, or a sample whose tokens
@@ -65,14 +74,15 @@ class GroupCompleter(TokenCompleter):
         stop: StopCondition,  # noqa: ARG002  the params hold the renderer's stop condition already
         *,
         max_tokens: int | None = None,  # noqa: ARG002  single-turn environments set no budget
-    ) -> TokensWithLogprobs:
+    ) -> Reply:
         """The next sample of the group."""
         index = self._asked
         self._asked += 1
         if self._response is None:
             self._response = asyncio.create_task(self._request(model_input))
         response = await self._response
-        return checked(response, self._num_samples, index, self._where, f"rollout {index}")
+        which = f"{self._where}, rollout {index}"
+        return checked(response, self._num_samples, index, self._seed, self._where, which)
 
     async def _request(self, prompt: tinker.ModelInput) -> tinker.SampleResponse:
         # counted here, where the request is made, so that gates see what was executed
@@ -104,22 +114,24 @@ class TurnCompleter(TokenCompleter):
         stop: StopCondition,  # noqa: ARG002  the params hold the renderer's stop condition already
         *,
         max_tokens: int | None = None,  # noqa: ARG002  the environment ends what grows too long
-    ) -> TokensWithLogprobs:
+    ) -> Reply:
         """The reply of the next turn."""
         turn = self.turns
         self.turns += 1
+        seed = stream_seed(self._seed, self._rollout, turn)
         response = await self._sampling.sampler.sample_async(
             prompt=model_input,
             num_samples=1,
-            sampling_params=self._sampling.params(stream_seed(self._seed, self._rollout, turn)),
+            sampling_params=self._sampling.params(seed),
         )
-        return checked(response, 1, 0, self._where, f"rollout {self._rollout}, turn {turn}")
+        which = f"{self._where}, rollout {self._rollout}, turn {turn}"
+        return checked(response, 1, 0, seed, self._where, which)
 
 
 def checked(
-    response: tinker.SampleResponse, wanted: int, index: int, where: str, which: str
-) -> TokensWithLogprobs:
-    """One sample of a response, if it is whole.
+    response: tinker.SampleResponse, wanted: int, index: int, seed: int, where: str, which: str
+) -> Reply:
+    """One sample of a response to the request with this seed, if it is whole.
 
     Raises:
         RunError: other than `wanted` samples came back, or this one has no token, or not one
@@ -135,7 +147,7 @@ def checked(
     finite = sum(map(math.isfinite, logprobs))
     if not tokens or finite != len(tokens) or len(logprobs) != len(tokens):
         raise RunError(
-            f"{where}, {which}: {len(tokens)} tokens came back with {finite} finite log-probs, at "
+            f"{which}: {len(tokens)} tokens came back with {finite} finite log-probs, at "
             "least 1 token and a log-prob for each are needed; use a service that returns them"
         )
-    return TokensWithLogprobs(tokens, logprobs, sequences[index].stop_reason)
+    return Reply(tokens, logprobs, sequences[index].stop_reason, seed=seed)

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import RunError
-from harness.training.token_rows import NO_TURN
+from harness.methods.staleness import is_zero_variance
 
 if TYPE_CHECKING:
     import tinker
-    from tinker_cookbook.rl.types import TrajectoryGroup
+    from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup
 
-    from harness.training.rollouts import SampledGroup
+NO_TURN = -1
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,19 @@ class Batch:
         """All tokens of each rollout that is not in the update."""
         return [tokens_of(d) for d, out in zip(self.data_D, self.dropped_D, strict=True) if out]
 
-    def actions(self, values_D_T: Sequence[Sequence[float]]) -> list[list[float]]:
-        """Of values for all targets, those of the action tokens."""
+    def by_turn(self, values_D_T: Sequence[Sequence[float]]) -> list[list[list[float]]]:
+        """Of values for all targets, those of the action tokens, turn by turn (D, K, T)."""
         return [
-            np.asarray(values_T, dtype=np.float64)[turn_T != NO_TURN].tolist()
+            [
+                np.asarray(values_T, dtype=np.float64)[turn_T == turn].tolist()
+                for turn in range(turn_T.max(initial=NO_TURN) + 1)
+            ]
             for values_T, turn_T in zip(values_D_T, self.turns_D_T, strict=True)
         ]
 
 
 def step_batch(
-    groups: Sequence[SampledGroup],
+    groups_P: Sequence[TrajectoryGroup],
     advantages_P_G: Sequence[NDArray[np.float64]],
     *,
     drop_zero_variance: bool,
@@ -60,16 +63,44 @@ def step_batch(
     Raises:
         RunError: a rollout is not one datum.
     """
-    data_D = step_data([group.rollouts for group in groups], advantages_P_G)
-    rows_D = [row for group in groups for row in group.rows_G]
-    targets_D_T = [row.targets_T.tolist() for row in rows_D]
+    data_D = step_data(groups_P, advantages_P_G)
+    laid_D = [laid_out(trajectory) for group in groups_P for trajectory in group.trajectories_G]
+    targets_D_T = [tokens[1:] for tokens, _ in laid_D]
     if targets_D_T != [datum.loss_fn_inputs["target_tokens"].tolist() for datum in data_D]:
         raise RunError(
-            f"{len(rows_D)} rollouts became {len(data_D)} datums of other tokens; sample "
+            f"{len(laid_D)} rollouts became {len(data_D)} datums of other tokens; sample "
             "token-in, token-out"
         )
-    dropped = [drop_zero_variance and group.zero_variance for group in groups for _ in group.rows_G]
-    return Batch(data_D, [row.turn_T for row in rows_D], drop_zero_variance, dropped)
+    dropped_D = [
+        drop_zero_variance and is_zero_variance(group.get_total_rewards())
+        for group in groups_P
+        for _ in group.trajectories_G
+    ]
+    return Batch(data_D, [turn_T for _, turn_T in laid_D], drop_zero_variance, dropped_D)
+
+
+def laid_out(trajectory: Trajectory) -> tuple[list[int], NDArray[np.int64]]:
+    """A token-in, token-out trajectory as one sequence, and the turn of each target of its datum.
+
+    Targets are shifted by one: entry t is of token t + 1, -1 where it was not sampled. An episode
+    that ended before a token was sampled has neither tokens nor targets, as it has no datum.
+
+    Raises:
+        RunError: a prompt does not extend the prompt and reply before it, or an action does not
+            have one log-prob a token.
+    """
+    tokens: list[int] = []
+    turns: list[int] = []
+    for turn, transition in enumerate(trajectory.transitions):
+        prompt, action = transition.ob.to_ints(), transition.ac
+        if prompt[: len(tokens)] != tokens or len(action.tokens) != len(action.logprobs):
+            raise RunError(
+                f"turn {turn}: the prompt does not extend the turn before, or {len(action.tokens)} "
+                f"tokens have {len(action.logprobs)} log-probs; sample token-in, token-out"
+            )
+        turns += [NO_TURN] * (len(prompt) - len(tokens)) + [turn] * len(action.tokens)
+        tokens = [*prompt, *action.tokens]
+    return tokens, np.asarray(turns[1:], dtype=np.int64)
 
 
 def step_data(

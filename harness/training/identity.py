@@ -27,7 +27,7 @@ LATER_FIELDS: Mapping[str, object] = {
 }
 """Fields that came when results were already stored: at these values they leave a key as it was."""
 
-TRAINING_VERSION = 2
+TRAINING_VERSION = 3
 """Raised when the same settings would train differently."""
 
 EVALUATION_VERSION = 2

@@ -148,11 +148,12 @@ def estimated(
 
     Advantages are of complete groups, before any is dropped.
     """
-    rewards_P_G = [group.rollouts.get_total_rewards() for group in groups]
+    groups_P = [group.rollouts for group in groups]
+    rewards_P_G = [group.get_total_rewards() for group in groups_P]
     refuse_bad_rewards(context.arm.name, step, [index for index, _ in prompts], rewards_P_G)
     estimate = context.estimator.estimate([item for _, item in prompts], rewards_P_G)
     drop = context.registration.training.drop_zero_variance_groups
-    return estimate, step_batch(groups, estimate.advantages_P_G, drop_zero_variance=drop)
+    return estimate, step_batch(groups_P, estimate.advantages_P_G, drop_zero_variance=drop)
 
 
 async def probe_gradient(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from harness.cards import Arm
-from harness.records import GroupRecord
+from harness.records import GroupRecord, tokens_of
 from harness.training.datums import Batch
 from harness.training.staleness_metrics import staleness_metrics
 from harness.training.step_metrics import step_metrics
@@ -45,9 +45,9 @@ def metrics_of(
     if not kept:
         return metrics
     left = [out for out in zip(batch.turns_D_T, batch.dropped_D, strict=True) if not out[1]]
-    rewards = [reward for group in kept for reward in group["rewards_G"]]
+    rollouts = [rollout for group in kept for rollout in group["rollouts"]]
     return metrics | {
-        f"{KEPT}tokens": float(sum(len(row) for group in kept for row in group["tokens_G_T"])),
-        f"{KEPT}reward": math.fsum(rewards) / len(rewards),
+        f"{KEPT}tokens": float(sum(len(tokens_of(rollout)) for rollout in rollouts)),
+        f"{KEPT}reward": math.fsum(each["reward"] for each in rollouts) / len(rollouts),
         **staleness_metrics(where, arm, kept, batch.trained, [turn_T for turn_T, _ in left], KEPT),
     }

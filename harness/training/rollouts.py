@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tinker_cookbook.exceptions import TinkerCookbookError
@@ -13,13 +12,11 @@ from tinker_cookbook.rl.types import TrajectoryGroup
 
 from harness.cards import Arm
 from harness.errors import RunError
-from harness.methods.staleness import is_zero_variance
 from harness.tasks.task import Item
 from harness.training.completers import GroupCompleter, Sampling, TurnCompleter
 from harness.training.gather import gather
 from harness.training.streams import stream_seed
 from harness.training.task_adapter import AnyAdapter
-from harness.training.token_rows import TokenRow, token_row
 
 if TYPE_CHECKING:
     import tinker
@@ -28,22 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SampledGroup:
-    """The graded rollouts of one prompt, and the requests that they came from."""
+    """The graded rollouts of one prompt, and how many were asked for."""
 
     prompt: int
     requested: int
-    seed: int
     rollouts: TrajectoryGroup
-
-    @cached_property
-    def rows_G(self) -> list[TokenRow]:
-        """Each rollout as one sequence, aligned with its datum."""
-        return [token_row(trajectory) for trajectory in self.rollouts.trajectories_G]
-
-    @property
-    def zero_variance(self) -> bool:
-        """Whether all rewards are equal."""
-        return is_zero_variance(self.rollouts.get_total_rewards())
 
 
 async def sample_step(
@@ -79,13 +65,13 @@ async def sample_step(
         builder = adapter.group(item, arm.group_size)
         if adapter.multi_turn:
             rollouts = await sample_episodes(builder, sampling, seed, where)
-            return SampledGroup(index, arm.group_size, seed, rollouts)
+            return SampledGroup(index, arm.group_size, rollouts)
         completer = GroupCompleter(sampling, seed, arm.group_size, where)
         try:
             rollouts = await do_group_rollout(builder, completer)
         except TinkerCookbookError as error:
             raise unreadable(where, error) from error
-        return SampledGroup(index, completer.requested, seed, rollouts)
+        return SampledGroup(index, completer.requested, rollouts)
 
     return list(await gather(*(sample(index, item) for index, item in prompts)))
 

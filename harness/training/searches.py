@@ -79,23 +79,14 @@ class SearchAdapter(TaskAdapter[Query]):
     def graded(self, trajectory: Trajectory) -> Graded:
         """Figures of the episode; it is correct if every fact was found and nothing else curated.
 
-        Beside those of `episode_metrics`: `off_format`, whether any turn had a call that could not
-        be read, and `stop=<reason>`, 1 for the reason why the episode ended.
+        Beside `correct`, `format` and those of `episode_metrics`: `off_format`, whether any turn
+        had a call that could not be read, and `stop=<reason>`, 1 for the reason why the episode
+        ended.
         """
-        turns = [transition.metrics for transition in trajectory.transitions]
-        ended = {
-            f"stop={reason}": float(turns[-1].get(f"{STOP_METRIC_PREFIX}{reason}", 0.0))
-            for reason in ENDINGS
-        }
-        # the cookbook's environment leaves figures of its own beside these, not in every episode
-        found = {name: float(turns[-1][name]) for name in FIGURES}
-        off_format = max(float(turn["turn/off_format"]) for turn in turns)
-        return Graded(
-            correct=found["f4"] == 1.0,
-            format=off_format == 0.0,
-            figures={**found, "off_format": off_format, **ended},
-            curated=json.loads(str(trajectory.transitions[-1].logs[CURATED])),
-        )
+        found = figures(trajectory)
+        graded = {"correct": found["f4"] == 1.0, "format": found["off_format"] == 0.0}
+        scores = {**{name: float(flag) for name, flag in graded.items()}, **found}
+        return Graded(scores, answer=list(curated(trajectory)))
 
     async def evaluated(
         self, sampler: tinker.SamplingClient, spec: EvaluationSpec, item: Query
@@ -110,7 +101,7 @@ class SearchAdapter(TaskAdapter[Query]):
         )
         rewards = group.get_total_rewards()
         return [
-            episode_row(item.id, draw, trajectory, self.graded(trajectory), reward)
+            episode_row(item.id, draw, trajectory, reward)
             for draw, (trajectory, reward) in enumerate(
                 zip(group.trajectories_G, rewards, strict=True)
             )
@@ -120,17 +111,34 @@ class SearchAdapter(TaskAdapter[Query]):
         return search_env(item, self.retriever, self.renderer, self.limits, self.syntax)
 
 
-def episode_row(
-    item_id: str, draw: int, trajectory: Trajectory, graded: Graded, reward: float
-) -> EpisodeRow:
+def figures(trajectory: Trajectory) -> dict[str, float]:
+    """What the environment found of an episode: at its end, in any turn, and why it ended."""
+    turns = [transition.metrics for transition in trajectory.transitions]
+    ended = {
+        f"stop={reason}": float(turns[-1].get(f"{STOP_METRIC_PREFIX}{reason}", 0.0))
+        for reason in ENDINGS
+    }
+    # the cookbook's environment leaves figures of its own beside these, not in every episode
+    found = {name: float(turns[-1][name]) for name in FIGURES}
+    off_format = max(float(turn["turn/off_format"]) for turn in turns)
+    return {**found, "off_format": off_format, **ended}
+
+
+def curated(trajectory: Trajectory) -> list[str]:
+    """The chunks that an episode chose."""
+    chosen: list[str] = json.loads(str(trajectory.transitions[-1].logs[CURATED]))
+    return chosen
+
+
+def episode_row(item_id: str, draw: int, trajectory: Trajectory, reward: float) -> EpisodeRow:
     """One draw's row."""
     return EpisodeRow(
         item_id=item_id,
         draw=draw,
         stop=str(trajectory.stop_reason),
         n_tokens=sum(len(transition.ac.tokens) for transition in trajectory.transitions),
-        curated=list(graded.curated or ()),
-        scores={"reward": reward, **(graded.figures or {})},
+        curated=curated(trajectory),
+        scores={"reward": reward, **figures(trajectory)},
     )
 
 

@@ -19,8 +19,8 @@ from harness.errors import RunError
 from harness.methods import clip_mass, staleness
 from harness.methods.clip_mass import Mass
 from harness.methods.losses import clip_bounds
-from harness.records import GroupRecord
-from harness.training.token_rows import NO_TURN
+from harness.records import GroupRecord, learner_logprobs_of, rewards_of
+from harness.training.datums import NO_TURN
 
 if TYPE_CHECKING:
     import tinker
@@ -46,8 +46,8 @@ def staleness_metrics(
     their quotient, 0 if there is no mass to lose. The same sums by success count
     (`mass/k=1/total`), where rewards are 0 and 1, and by reward rank and sign
     (`mass/rank=1+/total`). `mass_low_minus_high` is the clipped mass of groups with k <= 2 less
-    that of all others, over the total. Of episodes of several turns, KL, clipping and ratio
-    quantiles by turn too (`turn=0/kl_k3`), with the tokens and trajectories that they are of.
+    that of all others, over the total. KL, clipping and ratio quantiles come by turn too
+    (`turn=0/kl_k3`), with the tokens and trajectories that they are of.
 
     Args:
         where: names arm and step in errors.
@@ -76,9 +76,8 @@ def staleness_metrics(
         "entropy_behaviour": entropies.behaviour,
         "cross_entropy": entropies.cross,
         **mass_figures(batch, low, high),
+        **turn_figures(batch, np.concatenate(turns_D_T), low, high),
     }
-    if all("turn_lengths_G_K" in group for group in groups):
-        figures |= turn_figures(batch, np.concatenate(turns_D_T), low, high)
     for name, value in figures.items():
         if not math.isfinite(value):
             raise RunError(
@@ -97,7 +96,7 @@ def sent_batch(
 
     They are read from what was sent and not from the rollouts, so that a wrong datum shows.
     """
-    learner = [row for group in groups for row in group["learner_logprobs_G_T"]]
+    learner = [learner_logprobs_of(each) for group in groups for each in group["rollouts"]]
     sent = {
         key: [
             np.asarray(datum.loss_fn_inputs[key].tolist(), dtype=np.float64)[turn_T != NO_TURN]
@@ -110,7 +109,7 @@ def sent_batch(
         np.concatenate(sent["logprobs"]),
         np.concatenate(sent["advantages"]),
         np.repeat(np.arange(len(learner)), [len(row) for row in learner]),
-        [group["rewards_G"] for group in groups],
+        [rewards_of(group) for group in groups],
     )
 
 

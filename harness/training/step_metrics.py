@@ -7,7 +7,20 @@ from collections.abc import Mapping, Sequence
 from harness.errors import RunError
 from harness.methods.beff import executed_noise
 from harness.methods.staleness import zero_variance_share
-from harness.records import GroupRecord, StepRecord
+from harness.records import (
+    GroupRecord,
+    Rollout,
+    StepRecord,
+    advantages_of,
+    learner_logprobs_of,
+    logprobs_of,
+    rewards_of,
+)
+
+GRADES = ("correct", "format")
+"""Scores that are figures of a step under their own names; those of other names are prefixed."""
+
+EPISODE = "episode/"
 
 GRAD_NORM = "service/grad_norm"
 """The norm of the step's gradient, where the service reports it with optim_step."""
@@ -21,32 +34,31 @@ def step_metrics(
 ) -> dict[str, float]:
     """Means over the step's rollouts, and what the service reported.
 
-    `reward`, `correct` and `format` are means over rollouts; `zero_variance_groups` is the share of
-    groups whose rewards are all equal; `tokens` counts action tokens; `kl_behaviour_learner` is the
-    k1 estimate, the mean of behaviour minus learner log-prob over action tokens, in nats;
-    `entropy` is the mean of minus the behaviour log-prob. The service's own figures are prefixed
-    with `service/`; `where` names arm and step in errors. Figures of episodes are means over
-    rollouts, under `episode/`.
+    `reward` and the task's scores are means over rollouts, scores other than `correct` and `format`
+    under `episode/`; `stopped` is the share of rollouts whose last turn ended by itself;
+    `zero_variance_groups` is the share of groups whose rewards are all equal; `tokens` counts
+    action tokens; `kl_behaviour_learner` is the k1 estimate, the mean of behaviour minus learner
+    log-prob over action tokens, in nats; `entropy` is the mean of minus the behaviour log-prob. The
+    service's own figures are prefixed with `service/`; `where` names arm and step in errors.
 
     Raises:
-        RunError: a figure is not a finite number.
+        RunError: a figure is not a finite number, or rollouts have scores of different names.
     """
-    rewards = [reward for group in groups for reward in group["rewards_G"]]
-    behaviour = [x for group in groups for row in group["logprobs_G_T"] for x in row]
-    learner = [x for group in groups for row in group["learner_logprobs_G_T"] for x in row]
+    rollouts = [rollout for group in groups for rollout in group["rollouts"]]
+    rewards = [rollout["reward"] for rollout in rollouts]
+    behaviour = [x for rollout in rollouts for x in logprobs_of(rollout)]
+    learner = [x for rollout in rollouts for x in learner_logprobs_of(rollout)]
     gaps = [old - new for old, new in zip(behaviour, learner, strict=True)]
     metrics = {
         "reward": math.fsum(rewards) / len(rewards),
-        "correct": _share([flag for group in groups for flag in group["correct_G"]]),
-        "format": _share([flag for group in groups for flag in group["format_G"]]),
-        "stopped": _share([stop == "stop" for group in groups for stop in group["stop_G"]]),
-        "zero_variance_groups": zero_variance_share([group["rewards_G"] for group in groups]),
+        **_scores(where, rollouts),
+        "stopped": _share([rollout["turns"][-1]["stop"] == "stop" for rollout in rollouts]),
+        "zero_variance_groups": zero_variance_share([rewards_of(group) for group in groups]),
         "rollouts": float(len(rewards)),
         "tokens": float(len(behaviour)),
         "kl_behaviour_learner": math.fsum(gaps) / len(gaps),
         "max_abs_logprob_gap": max(abs(gap) for gap in gaps),
         "entropy": -math.fsum(behaviour) / len(behaviour),
-        **_episodes([figures for group in groups for figures in group.get("episodes_G", ())]),
         **{f"service/{name}": float(value) for name, value in {**forward, **optimizer}.items()},
     }
     for name, value in metrics.items():
@@ -83,8 +95,8 @@ def beff_note(arm: str, records: Sequence[StepRecord]) -> str:
     """Whether the kernel of a gs1 arm was the better baseline on these steps: a diagnostic."""
     noises = [
         executed_noise(
-            [group["rewards_G"][0] for group in record["groups"]],
-            [group["advantages_G"][0] for group in record["groups"]],
+            [rewards_of(group)[0] for group in record["groups"]],
+            [advantages_of(group)[0] for group in record["groups"]],
         )
         for record in records
     ]
@@ -107,12 +119,16 @@ def gap_note(arm: str, records: Sequence[StepRecord]) -> str:
     )
 
 
-def _episodes(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = figures[0] if figures else ()
-    return {
-        f"episode/{name}": math.fsum(each[name] for each in figures) / len(figures)
-        for name in names
-    }
+def _scores(where: str, rollouts: Sequence[Rollout]) -> dict[str, float]:
+    scores = [rollout["scores"] for rollout in rollouts]
+    for each in scores:
+        if each.keys() != scores[0].keys():
+            raise RunError(
+                f"{where}: one rollout has the scores {', '.join(each)}, another "
+                f"{', '.join(scores[0])}; let the task score every episode by the same names"
+            )
+    means = {name: math.fsum(each[name] for each in scores) / len(scores) for name in scores[0]}
+    return {name if name in GRADES else f"{EPISODE}{name}": x for name, x in means.items()}
 
 
 def _share(flags: Sequence[bool]) -> float:

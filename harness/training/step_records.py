@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.errors import RunError
-from harness.records import GroupRecord
+from harness.records import GroupRecord, Rollout, Turn
+from harness.training.completers import Reply
 from harness.training.datums import Batch
 from harness.training.estimators import Estimate
 from harness.training.task_adapter import AnyAdapter
@@ -16,6 +17,8 @@ from harness.training.updates import Update
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from tinker_cookbook.completers import TokensWithLogprobs
+    from tinker_cookbook.rl.types import Trajectory
 
     from harness.training.rollouts import SampledGroup
 
@@ -58,34 +61,68 @@ def group_records(
     learner_D_T: Sequence[Sequence[float]],
 ) -> list[GroupRecord]:
     """What is stored of a step's rollouts; tokens and log-probs are of action tokens only."""
-    learner = iter(batch.actions(learner_D_T))
+    learner = iter(batch.by_turn(learner_D_T))
     dropped = iter(batch.dropped_D)
     records = []
     for group, advantages_G in zip(groups, estimate.advantages_P_G, strict=True):
-        trajectories_G = group.rollouts.trajectories_G
-        graded_G = [adapter.graded(trajectory) for trajectory in trajectories_G]
-        turns_G_K = [[turn.ac for turn in trajectory.transitions] for trajectory in trajectories_G]
-        record = GroupRecord(
-            prompt=group.prompt,
-            requested=group.requested,
-            seed=group.seed,
-            rewards_G=group.rollouts.get_total_rewards(),
-            advantages_G=[float(advantage) for advantage in advantages_G],
-            correct_G=[graded.correct for graded in graded_G],
-            format_G=[graded.format for graded in graded_G],
-            stop_G=[turns_K[-1].stop_reason for turns_K in turns_G_K],
-            tokens_G_T=[[t for turn in turns_K for t in turn.tokens] for turns_K in turns_G_K],
-            logprobs_G_T=[[q for turn in turns_K for q in turn.logprobs] for turns_K in turns_G_K],
-            learner_logprobs_G_T=[next(learner) for _ in turns_G_K],
+        rows = zip(
+            group.rollouts.trajectories_G,
+            group.rollouts.get_total_rewards(),
+            advantages_G.tolist(),
+            strict=True,
         )
-        if adapter.multi_turn:
-            record["turn_lengths_G_K"] = [
-                [len(turn.tokens) for turn in turns_K] for turns_K in turns_G_K
-            ]
-            record["episodes_G"] = [dict(graded.figures or {}) for graded in graded_G]
-            record["curated_G"] = [list(graded.curated or ()) for graded in graded_G]
-        if batch.drops:
-            left_out_G = [next(dropped) for _ in turns_G_K]
-            record["dropped"] = all(left_out_G)
-        records.append(record)
+        rollouts = [
+            rollout_record(adapter, trajectory, reward, advantage, next(learner))
+            for trajectory, reward, advantage in rows
+        ]
+        left_out_G = [next(dropped) for _ in rollouts]
+        records.append(
+            GroupRecord(
+                prompt=group.prompt,
+                requested=group.requested,
+                dropped=all(left_out_G),
+                rollouts=rollouts,
+            )
+        )
     return records
+
+
+def rollout_record(
+    adapter: AnyAdapter,
+    trajectory: Trajectory,
+    reward: float,
+    advantage: float,
+    learner_K_T: Sequence[list[float]],
+) -> Rollout:
+    """What is stored of one episode, with the learner's log-probs of its turns (K, T)."""
+    graded = adapter.graded(trajectory)
+    return Rollout(
+        reward=reward,
+        advantage=advantage,
+        scores=dict(graded.scores),
+        answer=graded.answer,
+        turns=[
+            turn_record(transition.ac, learner_T)
+            for transition, learner_T in zip(trajectory.transitions, learner_K_T, strict=True)
+        ],
+    )
+
+
+def turn_record(reply: TokensWithLogprobs, learner_T: list[float]) -> Turn:
+    """What is stored of one turn.
+
+    Raises:
+        RunError: an environment put another reply in the place of what was sampled.
+    """
+    if not isinstance(reply, Reply):
+        raise RunError(
+            "a turn holds a reply that was not sampled for it; leave the replies of a trajectory "
+            "as they came"
+        )
+    return Turn(
+        seed=reply.seed,
+        tokens_T=reply.tokens,
+        logprobs_T=reply.logprobs,
+        learner_logprobs_T=learner_T,
+        stop=reply.stop_reason,
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from pydantic import JsonValue
 
 from harness.cards.registration import EvaluationSpec, TrainingSpec
 from harness.records import Row
@@ -22,14 +24,12 @@ I_contra = TypeVar("I_contra", contravariant=True)
 class Graded:
     """What is kept of one episode apart from its tokens and its reward.
 
-    `figures` are of an episode of several turns, by name, and `curated` is the set that it chose;
-    None where one reply is the episode.
+    `scores` are the task's own figures by name, the same names for every episode. `answer` is what
+    the episode answered, as JSON, where its tokens alone do not say so.
     """
 
-    correct: bool
-    format: bool
-    figures: Mapping[str, float] | None = None
-    curated: Sequence[str] | None = None
+    scores: Mapping[str, float]
+    answer: JsonValue = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TaskAdapter(ABC, Generic[I_contra]):
     training: TrainingSpec
 
     multi_turn: ClassVar[bool] = False
-    """Whether an episode has several turns; else one reply is the episode."""
+    """How episodes are sampled: a request a turn, or one for all single replies of a group."""
 
     @property
     def stop(self) -> list[str] | list[int]:

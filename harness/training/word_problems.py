@@ -79,7 +79,7 @@ class ProblemAdapter(TaskAdapter[Problem]):
     def graded(self, trajectory: Trajectory) -> Graded:
         """Right answer and format, as the environment graded them."""
         metrics = trajectory.transitions[-1].metrics
-        return Graded(bool(metrics["correct"]), bool(metrics["format"]))
+        return Graded({name: float(bool(metrics[name])) for name in ("correct", "format")})
 
     async def evaluated(
         self, sampler: tinker.SamplingClient, spec: EvaluationSpec, item: Problem

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rollouts import a_group, a_rollout, a_turn
 
 from harness.audit.agreement import compare
 from harness.audit.audit import AuditEvidence
@@ -104,7 +105,10 @@ def step_record(step: int, groups: int, size: int, model: str) -> dict[str, Any]
     rewards = np.resize([1.0, 0.0], groups * size)
     advantages = uniform_loo(rewards) + np.resize([0.05, 0.05, -0.05, -0.05], groups * size)
     rows = [
-        (rewards[i * size : (i + 1) * size], advantages[i * size : (i + 1) * size])
+        (
+            rewards[i * size : (i + 1) * size].tolist(),
+            advantages[i * size : (i + 1) * size].tolist(),
+        )
         for i in range(groups)
     ]
     return {
@@ -113,19 +117,13 @@ def step_record(step: int, groups: int, size: int, model: str) -> dict[str, Any]
         "sampled_version": step,
         "model": model,
         "groups": [
-            {
-                "prompt": step * groups + index,
-                "requested": size,
-                "seed": 0,
-                "rewards_G": rewards_G.tolist(),
-                "advantages_G": advantages_G.tolist(),
-                "correct_G": [bool(reward) for reward in rewards_G],
-                "format_G": [True] * size,
-                "stop_G": ["stop"] * size,
-                "tokens_G_T": [[5, 2]] * size,
-                "logprobs_G_T": [[-0.5, -0.1]] * size,
-                "learner_logprobs_G_T": [[-0.5, -0.1]] * size,
-            }
+            a_group(
+                step * groups + index,
+                [
+                    a_rollout(reward, a_turn([5, 2], [-0.5, -0.1]), advantage=advantage)
+                    for reward, advantage in zip(rewards_G, advantages_G, strict=True)
+                ],
+            )
             for index, (rewards_G, advantages_G) in enumerate(rows)
         ],
         "kernel": None

@@ -1,12 +1,15 @@
 """Step records of the arms of a lag experiment, as a sound run leaves them."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from rollouts import a_group, a_rollout, a_turn, set_advantages
 
 from harness.audit.recomputed import loss_and_surrogate
 from harness.cards import Arm, Experiment
+from harness.records import GroupRecord, Turn, rewards_of, tokens_of
 from harness.training.estimators import estimator
 from harness.training.staleness_metrics import staleness_metrics
 
@@ -37,9 +40,9 @@ def record(arm: Arm, step: int, model: str = "m") -> dict[str, Any]:
     size = arm.groups_per_batch
     groups = [group(arm, step * size + index, generator, lag) for index in range(size)]
     problems = [SimpleNamespace(question=TEXTS[group["prompt"]]) for group in groups]
-    estimate = estimator(arm, TEXTS).estimate(problems, [group["rewards_G"] for group in groups])
+    estimate = estimator(arm, TEXTS).estimate(problems, [rewards_of(group) for group in groups])
     for each, advantages_G in zip(groups, estimate.advantages_P_G, strict=True):
-        each["advantages_G"] = advantages_G.tolist()
+        set_advantages(each, advantages_G)
     made = {
         "step": step,
         "version": step,
@@ -61,42 +64,33 @@ def measure(arm: Arm, made: dict[str, Any]) -> None:
     made["metrics"]["service/loss:sum"] = loss_and_surrogate(arm, made)[0]
 
 
-def group(arm: Arm, prompt: int, generator: np.random.Generator, lag: int) -> dict[str, Any]:
+def group(arm: Arm, prompt: int, generator: np.random.Generator, lag: int) -> GroupRecord:
     """One prompt's rollouts: half of them right, a few tokens each; advantages come later."""
     size = arm.group_size
     rewards = (generator.random(size) < 0.5).astype(float).tolist()
     lengths = generator.integers(2, 6, size=size)
     learner = [generator.uniform(-3.0, -0.1, size=n) for n in lengths]
     behaviour = [row + lag * DRIFT * generator.normal(size=row.size) for row in learner]
-    return {
-        "prompt": prompt,
-        "requested": size,
-        "seed": 0,
-        "rewards_G": rewards,
-        "advantages_G": [],
-        "correct_G": [reward == 1.0 for reward in rewards],
-        "format_G": [True] * size,
-        "stop_G": ["stop"] * size,
-        "tokens_G_T": [[1] * row.size for row in learner],
-        "logprobs_G_T": [row.tolist() for row in behaviour],
-        "learner_logprobs_G_T": [row.tolist() for row in learner],
-    }
+    rows = zip(rewards, behaviour, learner, strict=True)
+    return a_group(
+        prompt,
+        [a_rollout(reward, a_turn([1] * p.size, q.tolist(), p.tolist())) for reward, q, p in rows],
+    )
 
 
-def sent(groups: list[dict[str, Any]]) -> tuple[list[Any], list[Any]]:
+def sent(groups: list[GroupRecord]) -> tuple[list[Any], list[Any]]:
     """What the update was sent, and the turn of each target: one token, then the turn's own."""
     data, turns = [], []
     for each in groups:
-        lengths_G = each.get("turn_lengths_G_K") or [[len(row)] for row in each["logprobs_G_T"]]
-        rows = zip(each["logprobs_G_T"], each["advantages_G"], lengths_G, strict=True)
-        for logprobs, advantage, lengths in rows:
-            turn_T = np.asarray([t for k, n in enumerate(lengths) for t in (-1, *[k] * n)])
+        for made in each["rollouts"]:
+            rows = [each["logprobs_T"] for each in made["turns"]]
+            turn_T = np.asarray([t for k, row in enumerate(rows) for t in (-1, *[k] * len(row))])
             inputs = {
                 "logprobs": np.zeros(turn_T.size),
                 "advantages": np.zeros(turn_T.size, dtype=np.float32),
             }
-            inputs["logprobs"][turn_T >= 0] = logprobs
-            inputs["advantages"][turn_T >= 0] = advantage
+            inputs["logprobs"][turn_T >= 0] = [x for row in rows for x in row]
+            inputs["advantages"][turn_T >= 0] = made["advantage"]
             data.append(SimpleNamespace(loss_fn_inputs=inputs))
             turns.append(turn_T)
     return data, turns
@@ -110,28 +104,35 @@ def text_print(version: int) -> list[float]:
 def episodes(arm: Arm, step: int, model: str = "m") -> dict[str, Any]:
     """A step whose rollouts have one to three turns, without figures yet."""
     made = record(arm, step, model)
-    for each in made["groups"]:
-        each["turn_lengths_G_K"] = [split(len(row)) for row in each["tokens_G_T"]]
-        each["episodes_G"] = [{"turns": float(len(x))} for x in each["turn_lengths_G_K"]]
+    for each in (each for group in made["groups"] for each in group["rollouts"]):
+        (whole,) = each["turns"]
+        each["turns"] = list(split(whole))
+        each["scores"]["turns"] = float(len(each["turns"]))
     return made
 
 
-def split(length: int) -> list[int]:
-    """Turn lengths that add up."""
-    return {2: [1, 1], 3: [3], 4: [1, 2, 1]}.get(length, [2, length - 2])
+def split(whole: Turn) -> Iterator[Turn]:
+    """One to three turns that say the same."""
+    n, at = len(whole["tokens_T"]), 0
+    for length in {2: [1, 1], 3: [3], 4: [1, 2, 1]}.get(n, [2, n - 2]):
+        part = slice(at, at + length)
+        yield a_turn(
+            whole["tokens_T"][part], whole["logprobs_T"][part], whole["learner_logprobs_T"][part]
+        )
+        at += length
 
 
 def measure_kept(arm: Arm, made: dict[str, Any]) -> None:
     """Mark zero-variance groups as dropped, and put all figures down as the loop then does."""
     for each in made["groups"]:
-        each["dropped"] = len(set(each["rewards_G"])) == 1
+        each["dropped"] = len(set(rewards_of(each))) == 1
     kept = [each for each in made["groups"] if not each["dropped"]]
     measure(arm, made)
-    rewards = [reward for each in kept for reward in each["rewards_G"]]
-    made["metrics"] |= {"kept/rollouts": float(len(rewards)), "updated": float(bool(kept))}
+    rollouts = [made for each in kept for made in each["rollouts"]]
+    made["metrics"] |= {"kept/rollouts": float(len(rollouts)), "updated": float(bool(kept))}
     if kept:
         made["metrics"] |= {
             **staleness_metrics("here", arm, kept, *sent(kept), "kept/"),
-            "kept/reward": float(np.mean(rewards)),
-            "kept/tokens": float(sum(len(row) for each in kept for row in each["tokens_G_T"])),
+            "kept/reward": float(np.mean([made["reward"] for made in rollouts])),
+            "kept/tokens": float(sum(len(tokens_of(made)) for made in rollouts)),
         }

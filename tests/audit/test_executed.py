@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rollouts import a_group, a_rollout, a_turn, set_rewards
 
 from harness.audit.episodes import BROKEN
 from harness.audit.executed import CERTAIN, execution_problems, sameness, step_prompts
-from harness.cards import load_experiment
+from harness.cards import Arm, load_experiment
+from harness.records import Rollout
 from harness.tasks.sec_search import Fact, Query
 from harness.training.streams import arm_order, stream_seed
 
@@ -37,8 +39,8 @@ def test_the_registered_order_is_that_of_the_loop(experiment, n_train, reuse):
 def rows_of(draws: np.ndarray, logits: np.ndarray) -> dict:
     """A record of one group whose rollouts are the rows of `draws`."""
     logprobs = logits - np.log(np.exp(logits).sum())
-    group = {"tokens_G_T": draws.tolist(), "logprobs_G_T": logprobs[draws].tolist()}
-    return {"groups": [group]}
+    rows = zip(draws.tolist(), logprobs[draws].tolist(), strict=True)
+    return {"groups": [a_group(0, [a_rollout(0.0, a_turn(tokens, q)) for tokens, q in rows])]}
 
 
 def test_independent_rollouts_are_not_too_much_alike():
@@ -75,10 +77,16 @@ def test_every_kind_of_mistake_has_its_line(experiment, sound_steps):
 
     assert "updated version 7" in spoiled(lambda step, _: step.update(version=7))
     assert "is next in the registered order" in spoiled(lambda _, group: group.update(prompt=-1))
-    assert "name arm, step and prompt in each seed" in spoiled(lambda _, g: g.update(seed=7))
-    assert "its grades make 0" in spoiled(lambda _, g: g["correct_G"].__setitem__(0, False))
-    assert "by group_mean" in spoiled(lambda _, g: g["advantages_G"].__setitem__(0, 0.1))
-    assert "ended by length after 2" in spoiled(lambda _, g: g["stop_G"].__setitem__(0, "length"))
+    assert "name arm, step and prompt in each seed" in spoiled(
+        lambda _, g: g["rollouts"][1]["turns"][0].update(seed=7)
+    )
+    assert "its grades make 0" in spoiled(
+        lambda _, g: g["rollouts"][0]["scores"].update(correct=0.0)
+    )
+    assert "by group_mean" in spoiled(lambda _, g: g["rollouts"][0].update(advantage=0.1))
+    assert "ended by length after 2" in spoiled(
+        lambda _, g: g["rollouts"][0]["turns"][0].update(stop="length")
+    )
     assert "groups of [2, 3] rollouts" in spoiled(
         lambda step, _: step["groups"].__setitem__(1, one_more(step))
     )
@@ -96,27 +104,25 @@ def test_every_kind_of_mistake_in_episodes_has_its_line(search):
         return line
 
     assert "is recorded as dropped: False" in spoiled(lambda g: g.update(dropped=False))
-    assert "is recorded as dropped: None" in spoiled(lambda g: g.pop("dropped"))
-    assert "are paid -0.2" in spoiled(
-        lambda g: g.update(rewards_G=[0.0] * 8, advantages_G=[0.0] * 8)
-    )
+    assert "are paid -0.2" in spoiled(lambda g: set_rewards(g, [0.0] * 8))
     assert "has 0 curated chunks, 1 are stored" in spoiled(
-        lambda g: g["curated_G"].__setitem__(2, ["c0"])
+        lambda g: g["rollouts"][2].update(answer=["c0"])
     )
     assert "has recall 1, its curated set makes 0" in spoiled(
-        lambda g: g["episodes_G"][3].update(recall=1.0)
+        lambda g: g["rollouts"][3]["scores"].update(recall=1.0)
     )
-    assert "has F4 0.5" in spoiled(lambda g: g["episodes_G"][3].update(f4=0.5))
-    assert "is marked other than" in spoiled(lambda g: g["correct_G"].__setitem__(0, True))
-    assert "has 2 turns, 3 were sampled" in spoiled(
-        lambda g: g["turn_lengths_G_K"].__setitem__(0, [1, 1, 1])
+    assert "has F4 0.5" in spoiled(lambda g: g["rollouts"][3]["scores"].update(f4=0.5))
+    assert "is marked other than" in spoiled(
+        lambda g: g["rollouts"][0]["scores"].update(correct=1.0)
     )
-    assert "has 3 tokens in turns of [1, 1]" in spoiled(
-        lambda g: g["turn_lengths_G_K"].__setitem__(0, [1, 1])
+    assert "has 2 turns, 1 were sampled" in spoiled(lambda g: g["rollouts"][0]["turns"].pop())
+    assert "name arm, step and prompt in each seed, and rollout and turn" in spoiled(
+        lambda g: g["rollouts"][5]["turns"].reverse()
     )
-    assert "ended by length after 1 tokens" in spoiled(
-        lambda g: g["stop_G"].__setitem__(5, "length")
-    )
+    for turn_k in (0, 1):
+        assert f"turn {turn_k} ended by length after {2 - turn_k} tokens" in spoiled(
+            lambda g, k=turn_k: g["rollouts"][5]["turns"][k].update(stop="length")
+        )
 
 
 @pytest.fixture(name="search")
@@ -124,26 +130,12 @@ def _search():
     """Two steps of the TailRL arm in which every episode ends empty, so that all are dropped."""
     experiment = load_experiment(CARD, "embedded")
     arm = experiment.arm("tailrl_lag0_seed0")
-    ended = {f"stop={why}": float(why == "tool_stopped") for why in (*BROKEN, "tool_stopped")}
-    empty = dict.fromkeys(("f4", "precision", "recall", "curated", "off_format"), 0.0)
     records = []
     for step in range(2):
         groups = [
-            {
-                "prompt": prompt,
-                "seed": stream_seed(arm.seed, "rollout", arm.name, step, prompt),
-                "rewards_G": [-0.2] * 8,
-                "advantages_G": [0.0] * 8,
-                "correct_G": [False] * 8,
-                "format_G": [True] * 8,
-                "stop_G": ["stop"] * 8,
-                "tokens_G_T": [[5 + g, 6, 2] for g in range(8)],
-                "logprobs_G_T": [[-2.0, -0.5, -0.1]] * 8,
-                "turn_lengths_G_K": [[2, 1]] * 8,
-                "curated_G": [[] for _ in range(8)],
-                "episodes_G": [{**empty, **ended, "empty": 1.0, "turns": 2.0} for _ in range(8)],
-                "dropped": True,
-            }
+            a_group(
+                prompt, [episode(seed_of(arm, step, prompt), g) for g in range(8)], dropped=True
+            )
             for prompt in step_prompts(experiment, arm, N_TRAIN, step)
         ]
         records.append(
@@ -153,12 +145,34 @@ def _search():
     return experiment, arm, records
 
 
+def episode(seed: int, g: int) -> Rollout:
+    """Rollout g of a group with this seed: two turns, nothing curated."""
+    ended = {f"stop={why}": float(why == "tool_stopped") for why in (*BROKEN, "tool_stopped")}
+    zeros = dict.fromkeys(("correct", "f4", "precision", "recall", "curated", "off_format"), 0.0)
+    scores = {**zeros, **ended, "format": 1.0, "empty": 1.0, "turns": 2.0}
+    first = a_turn([5 + g, 6], [-2.0, -0.5], seed=stream_seed(seed, g, 0))
+    last = a_turn([2], [-0.1], seed=stream_seed(seed, g, 1))
+    return {**a_rollout(-0.2, first, last, **scores), "answer": []}
+
+
+def seed_of(arm: Arm, step: int, prompt: int) -> int:
+    """The seed of a group."""
+    return stream_seed(arm.seed, "rollout", arm.name, step, prompt)
+
+
 def one_more(step: dict) -> dict:
     """A group with a rollout more."""
     group = copy.deepcopy(step["groups"][1])
-    for key in [key for key in group if "_G" in key]:
-        group[key] = [*group[key], group[key][0]]
-    return group
+    return {**group, "rollouts": [*group["rollouts"], group["rollouts"][0]]}
+
+
+def replies(seed: int, coefficient: float) -> list[Rollout]:
+    """A right reply and one that is wrong and out of format, of one request."""
+    right, wrong = a_turn([5, 2], [-0.5, -0.1], seed=seed), a_turn([4, 2], [-1.0, -0.1], seed=seed)
+    return [
+        a_rollout(1.0, right, advantage=0.55, correct=1.0, format=1.0),
+        a_rollout(-coefficient, wrong, advantage=-0.55, correct=0.0, format=0.0),
+    ]
 
 
 @pytest.fixture(name="sound_steps")
@@ -169,18 +183,7 @@ def _sound_steps(experiment):
     records = []
     for step in range(2):
         groups = [
-            {
-                "prompt": prompt,
-                "requested": 2,
-                "seed": stream_seed(arm.seed, "rollout", arm.name, step, prompt),
-                "rewards_G": [1.0, -training.format_coefficient],
-                "advantages_G": [0.55, -0.55],
-                "correct_G": [True, False],
-                "format_G": [True, False],
-                "stop_G": ["stop", "stop"],
-                "tokens_G_T": [[5, 2], [4, 2]],
-                "logprobs_G_T": [[-0.5, -0.1], [-1.0, -0.1]],
-            }
+            a_group(prompt, replies(seed_of(arm, step, prompt), training.format_coefficient))
             for prompt in step_prompts(experiment, arm, N_TRAIN, step)
         ]
         records.append(

@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves test folders off the path
 
 from lagged import TEXTS, episodes, measure, measure_kept, record
+from rollouts import set_advantages, set_rewards, turns_of
 
 from harness.audit.gates import METRICS, check_gate
 from harness.audit.reachable import reachable_lines
@@ -20,6 +21,7 @@ from harness.audit.recomputed import GROUP_ESTIMATORS
 from harness.cards import GateCheck, load_experiment
 from harness.cards.registration import ArmSpec
 from harness.methods import uniform_loo
+from harness.records import rewards_of
 
 CARDS = Path(__file__).parents[2] / "experiments" / "cards"
 STEPS, LAG, ROLLOUTS = 4, 3, 8
@@ -196,13 +198,13 @@ def one_neighbour(_, made):
 def uniform(_, made):
     """The batch mean under the kernel's name."""
     for group, advantage in zip(made["groups"], uniform_loo(_rewards(made)), strict=True):
-        group["advantages_G"] = [float(advantage)]
+        set_advantages(group, [advantage])
 
 
 def all_right(_, made):
     """Nothing is left to learn."""
     for group in made["groups"]:
-        group["rewards_G"] = [1.0] * len(group["rewards_G"])
+        set_rewards(group, [1.0] * len(group["rollouts"]))
 
 
 def other_model(_, made):
@@ -221,14 +223,16 @@ def other_version(pilot_arm, made):
 def other_policy(pilot_arm, made):
     """Fresh behaviour log-probs are those of another policy."""
     for group in made["groups"]:
-        group["logprobs_G_T"] = [[x - 0.5 for x in row] for row in group["learner_logprobs_G_T"]]
+        for turn in turns_of(group):
+            turn["logprobs_T"] = [x - 0.5 for x in turn["learner_logprobs_T"]]
     measure(pilot_arm[0], made)
 
 
 def learners_logprobs(pilot_arm, made):
     """Stale behaviour log-probs are replaced by the learner's."""
     for group in made["groups"]:
-        group["logprobs_G_T"] = group["learner_logprobs_G_T"]
+        for turn in turns_of(group):
+            turn["logprobs_T"] = turn["learner_logprobs_T"]
     measure(pilot_arm[0], made)
 
 
@@ -244,7 +248,7 @@ def wrong_loss(_, made):
 
 def wrong_advantage(_, made):
     """One advantage is not the estimator's."""
-    made["groups"][0]["advantages_G"][0] += 0.1
+    made["groups"][0]["rollouts"][0]["advantage"] += 0.1
 
 
 def wrong_drop(_, made):
@@ -254,7 +258,7 @@ def wrong_drop(_, made):
 
 def wrong_turns(_, made):
     """An episode says that it had one turn more."""
-    made["groups"][0]["episodes_G"][0]["turns"] += 1
+    made["groups"][0]["rollouts"][0]["scores"]["turns"] += 1
 
 
 PLANTED = {
@@ -312,7 +316,7 @@ def test_a_baseline_of_other_weights_is_caught_though_advantages_follow_from_it(
     pilot = piloted(kind)
     made = pilot["treatment_1"][2]
     made["kernel"]["baselines_P"][4] += 0.1
-    made["groups"][4]["advantages_G"][0] -= 0.1
+    made["groups"][4]["rollouts"][0]["advantage"] -= 0.1
 
     assert not check_gate(gate("executed_advantage_error"), pilot, cell(kind, 1), TEXTS).ok
 
@@ -335,10 +339,10 @@ def test_a_kernel_at_another_tau_is_caught_by_the_texts():
         (lambda made: made["kernel"]["baselines_P"].pop(), "recorded 7 baselines"),
         (lambda made: made["groups"][3].update(prompt=9999), "drew a prompt that is none of the"),
         (lambda made: made["groups"][3].update(requested=0), "0 rollouts requested"),
-        (lambda made: made["groups"][3]["logprobs_G_T"][0].pop(), "log-probs of the sampler"),
-        (lambda made: made["groups"][3]["logprobs_G_T"][0].append(float("nan")), "log-probs of"),
-        (lambda made: _log_prob(made, float("nan")), "nan nats apart"),
-        (lambda made: _log_prob(made, -9999.0), "nats apart, bound 600"),
+        (lambda made: _log_probs(made).pop(), "log-probs of the sampler"),
+        (lambda made: _log_probs(made).append(float("nan")), "log-probs of"),
+        (lambda made: _log_probs(made).__setitem__(0, float("nan")), "nan nats apart"),
+        (lambda made: _log_probs(made).__setitem__(0, -9999.0), "nats apart, bound 600"),
     ],
 )
 def test_records_that_nothing_can_be_computed_of_are_told_in_one_line(spoil, words):
@@ -363,8 +367,8 @@ def test_an_arm_that_is_not_registered_fails_every_gate():
 
 
 def _rewards(made):
-    return [reward for group in made["groups"] for reward in group["rewards_G"]]
+    return [reward for group in made["groups"] for reward in rewards_of(group)]
 
 
-def _log_prob(made, value):
-    made["groups"][3]["logprobs_G_T"][0][0] = value
+def _log_probs(made):
+    return made["groups"][3]["rollouts"][0]["turns"][0]["logprobs_T"]

@@ -55,14 +55,14 @@ def test_a_short_pilot_fails_every_gate(experiment, pilot, metric):
     assert not check_gate(_gate(metric, min=-1e9, max=1e9), pilot, experiment).ok
 
 
-@pytest.mark.parametrize("key", ["rewards_G", "advantages_G"])
+@pytest.mark.parametrize("key", ["reward", "advantage"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_numbers_that_are_not_finite_fail(experiment, pilot, key, value):
     """A NaN in a reward or an advantage is named with arm, step and prompt."""
-    pilot["gs1_seed0"][1]["groups"][3][key] = [value]
+    pilot["gs1_seed0"][1]["groups"][3]["rollouts"][0][key] = value
     finding = check_gate(_gate(MEAN, min=-1e9), pilot, experiment)
 
-    assert f"arm gs1_seed0: step 1, prompt 67: {key[:-3]} {value} is not" in finding.sentence
+    assert f"arm gs1_seed0: step 1, prompt 67: {key} {value} is not" in finding.sentence
 
 
 def test_a_requested_rollout_that_is_missing_fails(experiment, pilot):
@@ -70,7 +70,7 @@ def test_a_requested_rollout_that_is_missing_fails(experiment, pilot):
     pilot["grpo_gs8_seed0"][0]["groups"][0]["requested"] = 9
     finding = check_gate(_gate(MEAN, min=-1e9), pilot, experiment)
 
-    assert "9 rollouts requested, 8 rewards_G" in finding.sentence
+    assert "9 rollouts requested, 8 recorded" in finding.sentence
 
 
 def test_group_size_counts_rollouts_of_a_prompt_not_groups(experiment, pilot):
@@ -93,7 +93,7 @@ def test_the_worst_arm_is_reported(experiment, pilot):
     """One arm without learning signal is not averaged away by the other."""
     for record in pilot["gs1_seed0"]:
         for group in record["groups"]:
-            group["rewards_G"] = [0.0]
+            group["rollouts"][0]["reward"] = 0.0
     finding = check_gate(_gate(MEAN, min=0.1, max=0.95), pilot, experiment)
 
     assert 0.0 == finding.value

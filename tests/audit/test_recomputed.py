@@ -16,6 +16,7 @@ from harness.audit.recomputed import (
 )
 from harness.cards import Arm
 from harness.methods import advantages, loss_and_gradient
+from harness.records import learner_logprobs_of, logprobs_of, tokens_of
 from harness.training.staleness_metrics import staleness_metrics
 
 CONFIGS = {"group_std": {"ddof": 1, "eps": 1e-6}, "tail_quantile": {"quantile": 0.75}}
@@ -82,25 +83,17 @@ def test_loss_and_surrogate_are_those_of_the_reference(loss):
     """The value is the reference's, the surrogate its gradient times the log-probs."""
     arm = arm_of(loss=loss)
     made = record(arm, 7)
-    rows = [g for group in made["groups"] for g in range(len(group["rewards_G"]))]
-    flat = {"logprobs_G_T": [], "learner_logprobs_G_T": []}
-    weights = []
-    for group in made["groups"]:
-        for key, values in flat.items():
-            values += [x for row in group[key] for x in row]
-        for row, advantage in zip(group["logprobs_G_T"], group["advantages_G"], strict=True):
-            weights += [float(np.float32(advantage))] * len(row)
-    reference = loss_and_gradient(
-        loss, flat["learner_logprobs_G_T"], flat["logprobs_G_T"], weights, dict(arm.loss_config)
-    )
+    rollouts = [rollout for group in made["groups"] for rollout in group["rollouts"]]
+    learner = [x for rollout in rollouts for x in learner_logprobs_of(rollout)]
+    behaviour = [x for rollout in rollouts for x in logprobs_of(rollout)]
+    weights = [float(np.float32(each["advantage"])) for each in rollouts for _ in tokens_of(each)]
+    reference = loss_and_gradient(loss, learner, behaviour, weights, dict(arm.loss_config))
 
     value, surrogate, scale = loss_and_surrogate(arm, made)
 
-    assert len(rows) == 48
+    assert len(rollouts) == 48
     assert value == pytest.approx(reference.value, rel=1e-12)
-    assert surrogate == pytest.approx(
-        float(reference.gradient_T @ np.asarray(flat["learner_logprobs_G_T"])), rel=1e-12
-    )
+    assert surrogate == pytest.approx(float(reference.gradient_T @ np.asarray(learner)), rel=1e-12)
     assert scale > abs(value)
 
 
@@ -108,7 +101,7 @@ def test_a_changed_advantage_is_seen():
     """The difference is the largest of the group."""
     arm = arm_of()
     made = record(arm, 3)
-    made["groups"][0]["advantages_G"][2] += 0.25
+    made["groups"][0]["rollouts"][2]["advantage"] += 0.25
 
     assert advantages_difference(arm, made["groups"][0]) == pytest.approx(0.25)
     assert advantages_difference(arm, made["groups"][1]) == 0.0

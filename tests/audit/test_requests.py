@@ -1,5 +1,7 @@
 """Request traces: those that are missing are reported, and what they hold is compared."""
 
+from rollouts import a_group, a_rollout, a_turn
+
 from harness.audit.requests import (
     Carried,
     StepTrace,
@@ -36,12 +38,7 @@ def test_a_record_is_held_against_its_account(experiment, sound):
         asked = asked_digest([TRAIN[prompt] for prompt in prompts])
         told = {"datums_sha256": digest(carried), "questions_sha256": asked}
         groups = [
-            {
-                "prompt": prompt,
-                "tokens_G_T": [t for t, _, _ in rows],
-                "logprobs_G_T": [q for _, q, _ in rows],
-                "advantages_G": [a for _, _, a in rows],
-            }
+            a_group(prompt, [a_rollout(0.0, a_turn(t, q), advantage=a) for t, q, a in rows])
             for prompt in prompts
         ]
         return {"step": step, "groups": groups, "trace": account.model_copy(update=told).plain()}
@@ -52,12 +49,12 @@ def test_a_record_is_held_against_its_account(experiment, sound):
         return record_problems(records, arm, experiment, train, "service")
 
     assert problems() == []
-    for key, value in (
-        ("tokens_G_T", [8, 2]),
-        ("logprobs_G_T", [-0.5, 0.0]),
-        ("advantages_G", 9.0),
+    for change in (
+        lambda group: group["rollouts"][1]["turns"][0].update(tokens_T=[8, 2]),
+        lambda group: group["rollouts"][1]["turns"][0].update(logprobs_T=[-0.5, 0.0]),
+        lambda group: group["rollouts"][1].update(advantage=9.0),
     ):
-        (line,) = problems(lambda group, key=key, value=value: group[key].__setitem__(1, value))
+        (line,) = problems(change)
         assert f"arm {arm.name}: step 1 sent datums of other tokens, log-probs or adv" in line
     (line,) = problems(train=TRAIN[1:])
     assert "step 0 asked other questions than the registered items of its record hold" in line

@@ -10,11 +10,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves test folders off the path
 
 from lagged import episodes, measure_kept, sent
+from rollouts import a_turn, set_advantages, set_rewards
 
 from harness.audit.gates import check_gate
 from harness.audit.pilot import pilot_problems
 from harness.audit.recomputed import kept_figures, staleness_figures
 from harness.cards import load_experiment
+from harness.records import learner_logprobs_of, logprobs_of, tokens_of
 from harness.training.staleness_metrics import staleness_metrics
 
 CARDS = Path(__file__).parents[2] / "experiments" / "cards"
@@ -40,10 +42,15 @@ def _pilot(once):
 def steps_of(search, arm, step):
     """A step whose first group is constant, with its figures."""
     made = episodes(arm, step, search.card.base_model)
-    made["groups"][0]["rewards_G"] = [0.0] * arm.group_size
-    made["groups"][0]["advantages_G"] = [0.0] * arm.group_size
+    level(made["groups"][0])
     measure_kept(arm, made)
     return made
+
+
+def level(group):
+    """Equal rewards, which make no advantage."""
+    set_rewards(group, [0.0] * len(group["rollouts"]))
+    set_advantages(group, [0.0] * len(group["rollouts"]))
 
 
 def failed(search, pilot):
@@ -75,7 +82,7 @@ def test_two_computations_of_every_figure_agree(once):
 def keep(record):
     """Send the zero-variance group too, as if it had differed."""
     record["groups"][0]["dropped"] = False
-    record["metrics"]["kept/rollouts"] += len(record["groups"][0]["rewards_G"])
+    record["metrics"]["kept/rollouts"] += len(record["groups"][0]["rollouts"])
 
 
 def say_less(record):
@@ -103,29 +110,31 @@ def test_a_group_kept_or_dropped_wrongly_is_caught(search, pilot, mistake):
 
 def short(group):
     """A turn that lost a token."""
-    group["turn_lengths_G_K"][0][0] -= 1
+    group["rollouts"][0]["turns"][0]["tokens_T"].pop()
 
 
 def joined(group):
     """Two turns recorded as one."""
-    g = next(i for i, lengths in enumerate(group["turn_lengths_G_K"]) if len(lengths) > 1)
-    group["turn_lengths_G_K"][g] = [sum(group["turn_lengths_G_K"][g])]
+    each = next(each for each in group["rollouts"] if len(each["turns"]) > 1)
+    each["turns"] = [
+        a_turn(tokens_of(each), logprobs_of(each), learner_logprobs_of(each)),
+    ]
 
 
 def silent(group):
     """A turn that said nothing."""
-    group["turn_lengths_G_K"][0].append(0)
-    group["episodes_G"][0]["turns"] += 1
+    group["rollouts"][0]["turns"].append(a_turn([]))
+    group["rollouts"][0]["scores"]["turns"] += 1
 
 
 def test_rollouts_without_turns_are_no_whole_pilot(search, pilot):
-    """Turns that are recorded of fewer rollouts than were sampled leave nothing to add up."""
-    pilot[FRESH][1]["groups"][3]["turn_lengths_G_K"].pop()
+    """A rollout that is recorded without a turn leaves nothing to add up."""
+    pilot[FRESH][1]["groups"][3]["rollouts"][7]["turns"].clear()
 
     (problem,) = pilot_problems(search, pilot)
 
     assert f"arm {FRESH}: step 1, prompt" in problem
-    assert "8 stop_G, 7 turns recorded" in problem
+    assert "rollout 7: 0 turns, at least 1 expected" in problem
 
 
 @pytest.mark.parametrize("mistake", [short, joined, silent])
@@ -151,21 +160,20 @@ def test_figures_of_shifted_turns_are_caught(search, pilot):
     assert failed(search, pilot) == {"logged_metrics_error"}
 
 
-def test_records_without_turns_or_drops_fail_the_gates_that_need_them(search, pilot):
+def test_records_whose_task_counts_no_turns_fail_the_gate_that_needs_them(search, pilot):
     """What was not recorded is not taken for sound."""
     for group in pilot[FRESH][0]["groups"]:
-        del group["turn_lengths_G_K"]
-        del group["dropped"]
+        for rollout in group["rollouts"]:
+            del rollout["scores"]["turns"]
 
-    assert {"executed_turn_error", "executed_drop_error"} <= failed(search, pilot)
+    assert failed(search, pilot) == {"executed_turn_error"}
 
 
 def test_a_step_without_an_update_has_no_loss_to_compare(search, pilot):
     """Every group constant: nothing was sent, so the service reported nothing."""
     made = pilot[FRESH][1]
     for group in made["groups"]:
-        group["rewards_G"] = [0.0] * len(group["rewards_G"])
-        group["advantages_G"] = [0.0] * len(group["rewards_G"])
+        level(group)
         group["dropped"] = True
     arm = search.arm(FRESH)
     made["metrics"] = {

@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves test folders off the path
 
 from lagged import measure, record, sound_pilot
+from rollouts import a_group, a_rollout, a_turn, turns_of
 
 from harness.audit.gates import check_gate
 from harness.audit.lag import executed_lags, lag_problems
@@ -115,7 +116,8 @@ def test_behaviour_logprobs_taken_from_the_learner_are_caught(lagged, pilot):
     """The stale batch then looks fresh: no divergence and nothing clipped."""
     for made in pilot[STALE]:
         for group in made["groups"]:
-            group["logprobs_G_T"] = group["learner_logprobs_G_T"]
+            for turn in turns_of(group):
+                turn["logprobs_T"] = turn["learner_logprobs_T"]
         measure(lagged.arm(STALE), made)
 
     assert failed(lagged, pilot) == {"lagged_kl", "lagged_clip_fraction"}
@@ -127,7 +129,8 @@ def test_datums_with_the_learners_logprobs_are_caught_by_the_loss(lagged, pilot)
     for made in pilot[STALE]:
         sent = copy.deepcopy(made)
         for group in sent["groups"]:
-            group["logprobs_G_T"] = group["learner_logprobs_G_T"]
+            for turn in turns_of(group):
+                turn["logprobs_T"] = turn["learner_logprobs_T"]
         made["metrics"]["service/loss:sum"] = loss_and_surrogate(arm, sent)[0]
 
     assert failed(lagged, pilot) == {"reported_loss_error"}
@@ -190,9 +193,8 @@ def test_field_case_samplers_that_reshape_their_logprobs(lagged, pilot, case, na
     import math
 
     for group in pilot[FRESH][0]["groups"]:
-        group["logprobs_G_T"] = [
-            [x - math.log(naive) for x in row] for row in group["learner_logprobs_G_T"]
-        ]
+        for turn in turns_of(group):
+            turn["logprobs_T"] = [x - math.log(naive) for x in turn["learner_logprobs_T"]]
     measure(lagged.arm(FRESH), pilot[FRESH][0])
 
     assert "lag0_max_abs_log_ratio" in failed(lagged, pilot)
@@ -220,7 +222,7 @@ def test_field_case_lag_counts_from_the_trainers_step(lagged):
 
 def test_an_advantage_of_another_estimator_is_caught(lagged, pilot):
     """MaxRL's advantages in a GRPO arm turn the advantage gate red."""
-    pilot["grpo_lag4_seed0"][0]["groups"][0]["advantages_G"][0] += 0.1
+    pilot["grpo_lag4_seed0"][0]["groups"][0]["rollouts"][0]["advantage"] += 0.1
 
     assert "executed_advantage_error" in failed(lagged, pilot)
 
@@ -270,12 +272,7 @@ def test_field_case_clip_metric_has_a_sign(name):
     import math
 
     groups = [
-        {
-            "rewards_G": [1.0],
-            "advantages_G": [advantage],
-            "logprobs_G_T": [[-math.log(ratio)]],
-            "learner_logprobs_G_T": [[0.0]],
-        }
+        a_group(0, [a_rollout(1.0, a_turn([1], [-math.log(ratio)], [0.0]), advantage=advantage)])
         for ratio, advantage in zip(ratios, advantages, strict=True)
     ]
     figures = staleness_figures({"groups": groups}, 0.8, 1.2)

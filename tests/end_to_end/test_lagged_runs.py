@@ -38,12 +38,13 @@ def tokens(record: dict) -> dict:
     """The step's action tokens as arrays, read from the stored rollouts alone."""
     columns = {"p": [], "q": [], "a": [], "k": [], "rank": [], "spread": []}
     for group in record["groups"]:
-        rewards = np.asarray(group["rewards_G"])
-        for g, reward in enumerate(rewards):
-            n = len(group["tokens_G_T"][g])
-            columns["p"] += group["learner_logprobs_G_T"][g]
-            columns["q"] += group["logprobs_G_T"][g]
-            columns["a"] += [np.float64(np.float32(group["advantages_G"][g]))] * n
+        rewards = np.asarray([rollout["reward"] for rollout in group["rollouts"]])
+        for rollout in group["rollouts"]:
+            reward, (turn,) = rollout["reward"], rollout["turns"]
+            n = len(turn["tokens_T"])
+            columns["p"] += turn["learner_logprobs_T"]
+            columns["q"] += turn["logprobs_T"]
+            columns["a"] += [np.float64(np.float32(rollout["advantage"]))] * n
             columns["k"] += [rewards.sum()] * n
             columns["rank"] += [(rewards > reward).sum()] * n
             columns["spread"] += [(rewards == reward).sum()] * n
@@ -105,7 +106,7 @@ class TestUndisturbedRun:
                 loss = -np.minimum(gain, kept)
                 assert record["loss_backend"] == "custom"
                 assert logged["custom/loss"] == pytest.approx(loss.sum(), rel=1e-4, abs=1e-4)
-                rewards = [x for group in record["groups"] for x in group["rewards_G"]]
+                rewards = [r["reward"] for group in record["groups"] for r in group["rollouts"]]
                 assert logged["reward"] == pytest.approx(np.mean(rewards))
 
     def test_fresh_arms_are_on_policy_and_lagged_ones_are_stale(self, whole):

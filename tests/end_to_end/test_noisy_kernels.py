@@ -13,6 +13,8 @@ import stored
 from mini import ARMS, EVERY, GS1, STEPS
 from sessions import Session, clean_environment, run, start_and_stop_at
 
+from harness.records import GroupRecord, logprobs_of, tokens_of
+
 NOISY = {
     "PYTHONPATH": os.pathsep.join(
         (str(Path(__file__).parent / "noisy_kernels"), clean_environment()["PYTHONPATH"])
@@ -109,9 +111,9 @@ def test_what_is_sampled_is_the_same_within_a_tolerance(resumed, undisturbed):
     assert 0 < max(apart) < 1e-4
 
 
-def rollouts(group: dict[str, list[list[float]]]) -> list[tuple[list[float], list[float]]]:
+def rollouts(group: GroupRecord) -> list[tuple[list[int], list[float]]]:
     """Tokens and log-probs of each rollout."""
-    return list(zip(group["tokens_G_T"], group["logprobs_G_T"], strict=True))
+    return [(tokens_of(rollout), logprobs_of(rollout)) for rollout in group["rollouts"]]
 
 
 def killed_at(session: Session) -> int:

@@ -53,13 +53,14 @@ def tokens(groups: list) -> dict:
     columns = {"p": [], "q": [], "a": [], "turn": [], "rollout": []}
     rollout = 0
     for group in groups:
-        for g, lengths in enumerate(group["turn_lengths_G_K"]):
-            n = sum(lengths)
-            columns["p"] += group["learner_logprobs_G_T"][g]
-            columns["q"] += group["logprobs_G_T"][g]
-            columns["a"] += [np.float64(np.float32(group["advantages_G"][g]))] * n
-            columns["turn"] += [k for k, length in enumerate(lengths) for _ in range(length)]
-            columns["rollout"] += [rollout] * n
+        for each in group["rollouts"]:
+            for k, turn in enumerate(each["turns"]):
+                n = len(turn["tokens_T"])
+                columns["p"] += turn["learner_logprobs_T"]
+                columns["q"] += turn["logprobs_T"]
+                columns["a"] += [np.float64(np.float32(each["advantage"]))] * n
+                columns["turn"] += [k] * n
+                columns["rollout"] += [rollout] * n
             rollout += 1
     return {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
 
@@ -91,6 +92,11 @@ def figures(t: dict, prefix: str) -> dict[str, float]:
     return {f"{prefix}{name}": float(value) for name, value in found.items()}
 
 
+def level(group: dict) -> bool:
+    """Whether all rewards of a group are equal."""
+    return len({rollout["reward"] for rollout in group["rollouts"]}) == 1
+
+
 class TestUndisturbedRun:
     def test_every_figure_follows_from_the_stored_rollouts(self, whole):
         """Overall and by turn, of all that was sampled and of what the update was sent."""
@@ -98,7 +104,7 @@ class TestUndisturbedRun:
             assert len(records) == STEPS, name
             for record in records:
                 logged, groups = record["metrics"], record["groups"]
-                kept = [group for group in groups if len(set(group["rewards_G"])) > 1]
+                kept = [group for group in groups if not level(group)]
                 expected = figures(tokens(groups), "staleness/")
                 expected |= figures(tokens(kept), "kept/") if kept else {}
                 expected["kept/rollouts"] = float(GROUP * len(kept))
@@ -109,28 +115,28 @@ class TestUndisturbedRun:
                 assert len(told & {f"staleness/turn={k}" for k in range(12)}) > 1
 
     def test_turns_add_up(self, whole):
-        """Tokens, both log-probs and turn lengths are one a token and one a turn of the episode."""
+        """Each token has both log-probs, and each episode the turns that its task counted."""
         for records in steps_of(whole).values():
             for group in (group for record in records for group in record["groups"]):
-                rows = ("tokens_G_T", "logprobs_G_T", "learner_logprobs_G_T", "turn_lengths_G_K")
-                for *of_tokens, lengths in zip(*(group[row] for row in rows), strict=True):
-                    assert {len(row) for row in of_tokens} == {sum(lengths)}
-                turns = [episode["turns"] for episode in group["episodes_G"]]
-                assert turns == [len(lengths) for lengths in group["turn_lengths_G_K"]]
+                for rollout in group["rollouts"]:
+                    assert rollout["scores"]["turns"] == len(rollout["turns"])
+                    for turn in rollout["turns"]:
+                        rows = ("tokens_T", "logprobs_T", "learner_logprobs_T")
+                        assert len({len(turn[row]) for row in rows}) == 1
 
     def test_groups_of_equal_rewards_are_dropped_in_every_arm_and_counted(self, whole):
         """What is dropped has no advantage and no part in the update; the counts are both told."""
         dropped = dict.fromkeys(ARMS, 0)
         for name, records in steps_of(whole).items():
             for record in records:
-                constant = [len(set(g["rewards_G"])) == 1 for g in record["groups"]]
+                constant = [level(group) for group in record["groups"]]
                 assert [g["dropped"] for g in record["groups"]] == constant
                 assert record["metrics"]["dropped_groups"] == sum(constant)
                 assert record["metrics"]["rollouts"] == GROUP * GROUPS
                 assert record["metrics"]["updated"] == float(not all(constant))
                 dropped[name] += sum(constant)
                 for group in (g for g in record["groups"] if g["dropped"]):
-                    assert max(map(abs, group["advantages_G"])) < 1e-12
+                    assert max(abs(each["advantage"]) for each in group["rollouts"]) < 1e-12
         assert sum(dropped.values()) > 0
 
     def test_each_step_sampled_from_the_registered_weights(self, whole):

@@ -65,8 +65,12 @@ class TestUndisturbedRun:
             assert [record["step"] for record in records] == list(range(STEPS)), name
             for record in records:
                 groups = record["groups"]
-                for row in ("rewards_G", "advantages_G", "tokens_G_T", "logprobs_G_T"):
-                    assert sum(len(group[row]) for group in groups) == BATCH
+                rollouts = [rollout for group in groups for rollout in group["rollouts"]]
+                assert len(rollouts) == BATCH
+                for rollout in rollouts:
+                    assert {"reward", "advantage"} <= rollout.keys()
+                    (turn,) = rollout["turns"]
+                    assert len(turn["tokens_T"]) == len(turn["logprobs_T"]) > 0
         for arm in undisturbed.verdict["arms"]:
             assert (arm["steps"], arm["rollouts"]) == (STEPS, STEPS * BATCH)
 

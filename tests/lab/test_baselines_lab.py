@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rollouts import a_group, a_rollout, a_turn
 
 from harness.errors import DataError
 from harness.lab import baselines, plot
@@ -70,16 +71,17 @@ def test_simulated_pools_repeat_and_follow_the_solution(problems):
         simulated_pool(problems, BY_KIND, 401, 8, seed=1)
 
 
-def group(prompt, rewards):
-    """What a pool needs of a group's record."""
-    return {"prompt": prompt, "rewards_G": rewards, "tokens_G_T": [[1] * 3, [1] * 5]}
+def pair(prompt, rewards):
+    """A group of two rollouts, of 3 tokens and of 5."""
+    sizes = zip(rewards, (3, 5), strict=True)
+    return a_group(prompt, [a_rollout(reward, a_turn([1] * n)) for reward, n in sizes])
 
 
 def test_saved_rollouts_become_pools_of_start_middle_and_end(experiment):
     """Each takes a quarter of the steps; a prompt that comes again counts once."""
     arm = experiment.role("baseline")[0]
     records = [
-        {"groups": [group(2 * step % 6, [1.0, 0.0]), group(2 * step % 6 + 1, [float(step), 0.0])]}
+        {"groups": [pair(2 * step % 6, [1.0, 0.0]), pair(2 * step % 6 + 1, [float(step), 0.0])]}
         for step in range(16)
     ]
     questions = [f"question {index}" for index in range(6)]

@@ -15,9 +15,8 @@ import tinker
 from harness.audit.probes import throw_away
 from harness.tasks.sec_search import env as search
 from harness.tasks.sec_search import reward as search_reward
-from harness.training import loop, snapshots
+from harness.training import datums, loop, snapshots
 from harness.training.completers import GroupCompleter, TurnCompleter
-from harness.training.rollouts import SampledGroup
 from harness.training.searches import SearchAdapter
 from harness.training.snapshots import Snapshots
 from harness.training.word_problems import ProblemAdapter
@@ -156,7 +155,7 @@ def all_that_was_met(original: Any, self: Any, *these: Any) -> Any:
 
 def never_constant(monkeypatch: Any) -> None:
     """Groups of equal rewards are trained on too."""
-    monkeypatch.setattr(SampledGroup, "zero_variance", False)
+    monkeypatch.setattr(datums, "is_zero_variance", lambda _rewards: False)
 
 
 def f1(monkeypatch: Any) -> None:

@@ -3,6 +3,8 @@
 import copy
 from typing import Any
 
+from rollouts import set_advantages, set_rewards
+
 from harness.methods import uniform_loo
 from mistakes.mistake import Edit, Mistake, Where
 
@@ -14,9 +16,9 @@ GAP = "gs1_mean_abs_baseline_minus_uniform_loo"
 def batch_mean(pilot: Any) -> None:
     """The plain mean of the batch under the name of a kernel."""
     for record in pilot[GS1]:
-        rewards = [group["rewards_G"][0] for group in record["groups"]]
+        rewards = [group["rollouts"][0]["reward"] for group in record["groups"]]
         for group, advantage in zip(record["groups"], uniform_loo(rewards), strict=True):
-            group["advantages_G"] = [float(advantage)]
+            set_advantages(group, [advantage])
 
 
 def contributors(count: float) -> Edit:
@@ -55,7 +57,7 @@ def everything_right(pilot: Any) -> None:
     """One arm has nothing to learn."""
     for record in pilot[GRPO]:
         for group in record["groups"]:
-            group["rewards_G"] = [1.0] * 8
+            set_rewards(group, [1.0] * 8)
 
 
 def other_model(pilot: Any) -> None:

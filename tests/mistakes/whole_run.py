@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from rollouts import turns_of
 from service_doubles import GRPO, GS1, PILOT, STEPS, ScriptedService, ScriptedTrainer
 
 from harness.methods import kernels
@@ -127,7 +128,8 @@ def other_record(change: Callable[[Any], None]) -> Edit:
 
 def longer_logprobs(group: Any) -> None:
     """Log-probs are stored as a mean over the rollout."""
-    group["logprobs_G_T"] = [[float(np.mean(row))] * len(row) for row in group["logprobs_G_T"]]
+    for turn in turns_of(group):
+        turn["logprobs_T"] = [float(np.mean(turn["logprobs_T"]))] * len(turn["logprobs_T"])
 
 
 def filtered_train_split(monkeypatch: Any) -> None:

@@ -4,10 +4,12 @@ import asyncio
 import dataclasses
 
 import pytest
+from rollouts import turns_of
 from service_doubles import GRPO, STEPS, arm_context, small_experiment
 
 from harness.cards.registration import GradientProbe
 from harness.errors import BudgetExceeded
+from harness.records import rewards_of
 from harness.training.loop import train_until
 
 
@@ -55,7 +57,7 @@ def test_the_update_is_sent_the_other_groups_alone(context, service):
     dropping = context()
     train(dropping)
     records = stored(dropping)
-    kept = [[len(set(g["rewards_G"])) > 1 for g in r["groups"]] for r in records]
+    kept = [[len(set(rewards_of(g))) > 1 for g in r["groups"]] for r in records]
 
     assert {flag for row in kept for flag in row} == {True, False}
     assert sent(service) == [2 * sum(row) for row in kept if any(row)]
@@ -74,8 +76,8 @@ def test_learner_logprobs_of_dropped_groups_are_known_too(context, service):
 
     assert any(group["dropped"] for group in record["groups"])
     for group in record["groups"]:
-        rows = zip(group["tokens_G_T"], group["learner_logprobs_G_T"], strict=True)
-        assert all(len(tokens) == len(learner) > 0 for tokens, learner in rows)
+        for turn in turns_of(group):
+            assert len(turn["tokens_T"]) == len(turn["learner_logprobs_T"]) > 0
     # the first is of the print, the last of the checkpoint
     assert service.named("forward") == [("forward", 0), ("forward", 0), ("forward", 1)]
 
@@ -86,7 +88,7 @@ def test_figures_are_told_before_and_after_the_drop(context):
     train(dropping, 1)
     (record,) = stored(dropping)
     metrics, groups = record["metrics"], record["groups"]
-    kept = [r for g in groups if not g["dropped"] for r in g["rewards_G"]]
+    kept = [r for g in groups if not g["dropped"] for r in rewards_of(g)]
 
     assert metrics["kept/reward"] == pytest.approx(sum(kept) / len(kept))
     assert metrics["kept/reward"] != metrics["reward"]
@@ -151,7 +153,7 @@ def test_without_the_setting_nothing_is_dropped_or_told(context, service):
     assert sent(service) == [8, 8]
     assert service.named("forward") == [("forward", 0), ("forward", 2)], "prints, no rollout"
     for record in stored(plain):
-        assert all("dropped" not in group for group in record["groups"])
+        assert not any(group["dropped"] for group in record["groups"])
         assert not [n for n in record["metrics"] if n.startswith("kept/") or n == "updated"]
 
 

@@ -11,6 +11,7 @@ from tinker.types import RequestErrorCategory
 from harness.audit.lag import executed_lags
 from harness.cards.registration import GradientProbe
 from harness.errors import BudgetExceeded, DataError, RunError, ServiceError
+from harness.records import advantages_of, tokens_of
 from harness.training.checkpoints import delete_checkpoints
 from harness.training.loop import train_until
 from harness.training.snapshots import Snapshots
@@ -296,7 +297,7 @@ def test_field_case_stop_tokens_are_action_tokens(context, service):
     train(lagged, steps=1)
     (_, _, data, *_), *_ = service.named("forward_backward")
     groups = stored(lagged)[0]["groups"]
-    advantages = [a for g in groups for a in g["advantages_G"]]
+    advantages = [a for g in groups for a in advantages_of(g)]
 
     for datum, advantage in zip(data, advantages, strict=True):
         assert datum.loss_fn_inputs["target_tokens"].tolist()[-1] == service.stop
@@ -313,9 +314,9 @@ def test_field_case_the_trained_ids_are_the_sampled_ids(context, service):
 
     for group in groups:
         prompt = lagged.adapter.tokens(lagged.train[group["prompt"]]).to_ints()
-        for tokens in group["tokens_G_T"]:
+        for rollout in group["rollouts"]:
             datum = next(rows)
-            assert [*prompt, *tokens][:-1] == datum.model_input.to_ints()
+            assert [*prompt, *tokens_of(rollout)][:-1] == datum.model_input.to_ints()
 
 
 def test_field_case_no_prompt_is_dropped_for_being_stale_or_slow(context):

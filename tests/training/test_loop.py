@@ -107,7 +107,7 @@ def test_every_step_takes_the_next_stretch_of_the_order(context, name, prompts, 
     drawn = [group["prompt"] for record in stored(arm) for group in record["groups"]]
     assert drawn == list(arm.order[: prompts * STEPS])
     assert all(
-        len(group["rewards_G"]) == group["requested"] == size
+        len(group["rollouts"]) == group["requested"] == size
         for record in stored(arm)
         for group in record["groups"]
     )
@@ -121,25 +121,16 @@ def test_records_hold_what_the_datums_carried(context, service):
 
     (_, _, data, _, _) = service.named("forward_backward")[0]
     (record,) = stored(arm)
-    rows = [
-        (tokens, logprobs, advantage, learner)
-        for group in record["groups"]
-        for tokens, logprobs, advantage, learner in zip(
-            group["tokens_G_T"],
-            group["logprobs_G_T"],
-            group["advantages_G"],
-            group["learner_logprobs_G_T"],
-            strict=True,
-        )
-    ]
-    assert len(rows) == len(data) == 8
-    for (tokens, logprobs, advantage, learner), datum in zip(rows, data, strict=True):
-        n = len(tokens)
+    rollouts = [rollout for group in record["groups"] for rollout in group["rollouts"]]
+    assert len(rollouts) == len(data) == 8
+    for rollout, datum in zip(rollouts, data, strict=True):
+        (turn,) = rollout["turns"]
+        tokens, n = turn["tokens_T"], len(turn["tokens_T"])
         sent = {key: tensor.tolist() for key, tensor in datum.loss_fn_inputs.items()}
         assert sent["target_tokens"][-n:] == tokens
-        assert sent["logprobs"][-n:] == pytest.approx(logprobs)
-        assert sent["advantages"][-n:] == pytest.approx([advantage] * n)
-        assert learner == pytest.approx([-(token % 5) / 4 for token in tokens])
+        assert sent["logprobs"][-n:] == pytest.approx(turn["logprobs_T"])
+        assert sent["advantages"][-n:] == pytest.approx([rollout["advantage"]] * n)
+        assert turn["learner_logprobs_T"] == pytest.approx([-(token % 5) / 4 for token in tokens])
 
 
 def test_a_step_counts_once(context):

@@ -98,6 +98,12 @@ def test_all_requests_are_under_way_at_once(sample, service):
     assert service.most_under_way == 40
 
 
+def seeds_of(groups):
+    """The seed of each group's request, as every reply of the group bears it."""
+    found = [{t.transitions[0].ac.seed for t in g.rollouts.trajectories_G} for g in groups]
+    return [seed for (seed,) in found]
+
+
 @pytest.mark.parametrize(
     ("change", "arm"),
     [
@@ -110,9 +116,8 @@ def test_all_requests_are_under_way_at_once(sample, service):
 )
 def test_the_seed_of_a_request_names_arm_seed_arm_step_and_prompt(sample, service, change, arm):
     """Changing any of the four changes every seed; repeating all four repeats it."""
-    first = [group.seed for group in sample()]
-    again = [group.seed for group in sample()]
-    other = [group.seed for group in sample(**change, arm=arm)]
+    first, again = seeds_of(sample()), seeds_of(sample())
+    other = seeds_of(sample(**change, arm=arm))
 
     assert again == first == [request.params.seed for request in service.requests[:3]]
     assert not set(first) & set(other)

@@ -12,17 +12,16 @@ from search_doubles import SessionSampler, compact_adapter, scripted, search_exp
 from service_doubles import sequence
 
 from harness.errors import RunError
-from harness.records import GroupRecord
+from harness.records import Rollout, logprobs_of, rewards_of
 from harness.tasks.sec_search.limits import EpisodeLimits
 from harness.training import datums
 from harness.training.completers import Sampling
-from harness.training.datums import step_batch, tokens_of
+from harness.training.datums import NO_TURN, step_batch, tokens_of
 from harness.training.estimators import Estimate
 from harness.training.evaluate import evaluate
-from harness.training.rollouts import sample_episodes, sample_step
+from harness.training.rollouts import SampledGroup, sample_episodes, sample_step
 from harness.training.step_records import group_records, learner_logprobs
 from harness.training.streams import stream_seed
-from harness.training.token_rows import NO_TURN
 
 ARM = "tailrl_lag8_seed0"
 CALLS = st.sampled_from(["s1", "s12", "s1a", "g2", "ra", "cab", "da", "s2", "rZ", "s3", "cabc"])
@@ -81,9 +80,7 @@ class TestRequests:
         seeds = [seed for seed, _, _ in sampler.asked]
         assert len(set(seeds)) == len(seeds)
         assert set(seeds) <= expected
-        assert [(g.prompt, g.seed, g.requested) for g in groups] == [
-            (index, group_seed(3, index), 3) for index in (0, 4)
-        ]
+        assert [(g.prompt, g.requested) for g in groups] == [(0, 3), (4, 3)]
 
     def test_what_was_asked_for_is_no_count_of_what_came(self, sample, adapter):
         """Of environments that are too few it is still the registered group size."""
@@ -217,9 +214,9 @@ def test_random_sessions_stay_aligned_down_to_datums_and_records(adapter, task):
             )
             for p in range(2)
         ]
-        sampled = [sampled_group(p, group) for p, group in enumerate(groups)]
+        sampled = [SampledGroup(p, 2, group) for p, group in enumerate(groups)]
         advantages_P_G = [np.asarray(row) for row in advantages]
-        batch = step_batch(sampled, advantages_P_G, drop_zero_variance=True)
+        batch = step_batch(groups, advantages_P_G, drop_zero_variance=True)
         # a learner whose log-probs say where in which datum they stand, exactly in float32
         learner = [
             np.arange(d.model_input.length) / 64 - 8.0 * i for i, d in enumerate(batch.data_D)
@@ -231,7 +228,7 @@ def test_random_sessions_stay_aligned_down_to_datums_and_records(adapter, task):
         )  # fmt: skip
 
         for p, record in enumerate(records):
-            constant = len(set(record["rewards_G"])) == 1
+            constant = len(set(rewards_of(record))) == 1
             assert record["dropped"] is constant
             kinds.add(constant)
             for g in range(2):
@@ -239,7 +236,9 @@ def test_random_sessions_stay_aligned_down_to_datums_and_records(adapter, task):
                 assert batch.dropped_D[d] is constant
                 trajectory = groups[p].trajectories_G[g]
                 endings.add(str(trajectory.stop_reason))
-                check_rollout(sampler, record, p, g, batch, d, learner[d], advantages[p][g])
+                check_rollout(
+                    sampler, record["rollouts"][g], p, g, batch, d, learner[d], advantages[p][g]
+                )
         assert len(batch.trained) == 2 * sum(not r["dropped"] for r in records)
 
     check()
@@ -248,15 +247,15 @@ def test_random_sessions_stay_aligned_down_to_datums_and_records(adapter, task):
     assert kinds == {True, False}
 
 
-def check_rollout(sampler, record: GroupRecord, p, g, batch, d, learner_T, advantage) -> None:
+def check_rollout(sampler, record: Rollout, p, g, batch, d, learner_T, advantage) -> None:
     """One rollout: from the requests through its datum to its record."""
-    lengths = record["turn_lengths_G_K"][g]
-    said = [sampler.said[seed_of(p, g, k)] for k in range(len(lengths))]
+    turns = record["turns"]
+    seeds = [seed_of(p, g, k) for k in range(len(turns))]
+    said = [sampler.said[seed] for seed in seeds]
     tokens = [token for spoken, _ in said for token in spoken]
-    assert record["tokens_G_T"][g] == tokens
-    assert record["logprobs_G_T"][g] == [q for _, logprobs in said for q in logprobs]
-    assert lengths == [len(spoken) for spoken, _ in said]
-    assert record["episodes_G"][g]["turns"] == len(lengths)
+    assert [turn["seed"] for turn in turns] == seeds
+    assert [(turn["tokens_T"], turn["logprobs_T"]) for turn in turns] == said
+    assert record["scores"]["turns"] == len(turns)
 
     datum, turn_T = batch.data_D[d], batch.turns_D_T[d]
     inputs = {key: value.to_numpy() for key, value in datum.loss_fn_inputs.items()}
@@ -267,25 +266,18 @@ def check_rollout(sampler, record: GroupRecord, p, g, batch, d, learner_T, advan
         assert whole[start : start + len(spoken)] == spoken
         places = np.flatnonzero(turn_T == k).tolist()
         assert places == list(range(start - 1, start - 1 + len(spoken)))
+        assert turns[k]["learner_logprobs_T"] == learner_T[places].tolist()
     assert inputs["target_tokens"][action_T].tolist() == tokens
-    assert inputs["logprobs"][action_T].tolist() == record["logprobs_G_T"][g]
+    assert inputs["logprobs"][action_T].tolist() == logprobs_of(record)
     assert set(inputs["advantages"][action_T].tolist()) == {advantage}
     for key in ("logprobs", "advantages"):
         assert not inputs[key][~action_T].any()
-    assert record["learner_logprobs_G_T"][g] == learner_T[action_T].tolist()
-    assert record["advantages_G"][g] == advantage
+    assert record["advantage"] == advantage
 
 
 def sampling(sampler, adapter):
     """How these sessions are sampled."""
     return Sampling(sampler, 16, 1.0, adapter.stop)
-
-
-def sampled_group(seed, rollouts):
-    """A group as the step samples it."""
-    from harness.training.rollouts import SampledGroup
-
-    return SampledGroup(seed, 2, seed, rollouts)
 
 
 def answers(batch, learner):
@@ -303,7 +295,8 @@ def answers(batch, learner):
 
 def test_a_datum_of_other_tokens_is_refused(sample, adapter, monkeypatch):
     """One wrong token in a datum of the right length."""
-    groups = sample(SessionSampler(adapter, otherwise="s1"), indices=(0, 1), size=2)
+    sampled = sample(SessionSampler(adapter, otherwise="s1"), indices=(0, 1), size=2)
+    groups = [group.rollouts for group in sampled]
     advantages_P_G, honest = [np.zeros(2), np.zeros(2)], datums.step_data
 
     def misheard(*arguments):

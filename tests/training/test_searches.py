@@ -106,9 +106,11 @@ def test_scripted_episodes_are_graded_as_the_task_says(adapter, task):
 
     assert group.get_total_rewards() == [1.0, -0.2, -0.2, -0.2]
     found = [adapter.graded(trajectory) for trajectory in group.trajectories_G]
-    assert [graded.correct for graded in found] == [True, False, False, False]
-    assert [graded.format for graded in found] == [True, True, False, False]
-    first, *others = (graded.figures for graded in found)
+    first, *others = scores = [graded.scores for graded in found]
+    assert [each["correct"] for each in scores] == [1.0, 0.0, 0.0, 0.0]
+    assert [each["format"] for each in scores] == [1.0, 1.0, 0.0, 0.0]
+    assert sorted(found[0].answer) == sorted(gold)
+    assert found[1].answer == []
     assert (first["f4"], first["curated"], first["turns"]) == (1.0, len(gold), len(oracle))
     ends = [
         name for each in (first, *others) for name, on in each.items() if name[:5] == "stop=" and on

@@ -1,32 +1,32 @@
 import math
 
 import pytest
+from rollouts import a_group, a_rollout, a_turn
 
 from harness.errors import RunError
-from harness.records import GroupRecord
 from harness.training.step_metrics import GRAD_NORM, gap_note, step_metrics, training_note
 
 
-def group(rewards, logprobs, learner, stops=("stop", "stop")):
+def pair(rewards, logprobs, learner, stops=("stop", "stop")):
     """A group of two rollouts of one or two tokens."""
-    return GroupRecord(
-        prompt=0,
-        requested=2,
-        seed=0,
-        rewards_G=rewards,
-        advantages_G=[0.0, 0.0],
-        correct_G=[reward >= 0.9 for reward in rewards],
-        format_G=[reward >= 0.0 for reward in rewards],
-        stop_G=list(stops),
-        tokens_G_T=[[1] * len(row) for row in logprobs],
-        logprobs_G_T=logprobs,
-        learner_logprobs_G_T=learner,
+    rows = zip(rewards, logprobs, learner, stops, strict=True)
+    return a_group(
+        0,
+        [
+            a_rollout(
+                reward,
+                a_turn([1] * len(q), q, p, stop=stop),
+                correct=float(reward >= 0.9),
+                format=float(reward >= 0.0),
+            )
+            for reward, q, p, stop in rows
+        ],
     )
 
 
 GROUPS = [
-    group([1.0, 0.0], [[-1.0, -2.0], [-3.0]], [[-1.5, -2.0], [-2.0]]),
-    group([-0.1, -0.1], [[-2.0], [-2.0]], [[-2.0], [-2.0]], ("stop", "length")),
+    pair([1.0, 0.0], [[-1.0, -2.0], [-3.0]], [[-1.5, -2.0], [-2.0]]),
+    pair([-0.1, -0.1], [[-2.0], [-2.0]], [[-2.0], [-2.0]], ("stop", "length")),
 ]
 
 
@@ -52,6 +52,22 @@ def test_figures_are_means_over_rollouts_and_tokens():
     )
 
 
+def test_scores_of_a_task_are_figures_by_its_own_names():
+    """Means over rollouts; a task that grades neither answer nor format reports neither."""
+    scored = [a_group(0, [a_rollout(x, turns=1.0, depth=2 * x) for x in (0.0, 1.0, 2.0)])]
+    metrics = step_metrics("here", scored, {}, {})
+
+    assert (metrics["episode/turns"], metrics["episode/depth"]) == (1.0, 2.0)
+    assert not {"correct", "format"} & metrics.keys()
+
+
+def test_a_task_that_scores_episodes_by_different_names_is_refused():
+    """A mean over some of the rollouts is not given as one over all."""
+    uneven = [a_group(0, [a_rollout(0.0, depth=1.0), a_rollout(0.0, width=1.0)])]
+    with pytest.raises(RunError, match="here: one rollout has the scores width, another depth"):
+        step_metrics("here", uneven, {}, {})
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_figure_that_is_not_finite_is_an_error(bad):
     """Whatever the service reports has to be a number."""
@@ -62,7 +78,7 @@ def test_a_figure_that_is_not_finite_is_an_error(bad):
 def test_rows_of_different_lengths_are_refused():
     """A learner's row that is cut short is no smaller mean."""
     with pytest.raises(ValueError, match="shorter"):
-        step_metrics("here", [group([1.0, 0.0], [[-1.0], [-1.0]], [[-1.0], []])], {}, {})
+        step_metrics("here", [pair([1.0, 0.0], [[-1.0], [-1.0]], [[-1.0], []])], {}, {})
 
 
 def test_note_gives_the_course_of_reward_and_the_variance_of_gradient_norms():

@@ -165,7 +165,7 @@ def _recomputed(arm: Arm) -> Other:
     def tokens(learner: Rows, behaviour: Rows, advantages: Sequence[float]) -> _Tokens:
         rows = zip(learner, behaviour, advantages, strict=True)
         return [
-            [recomputed.Token(q, p, recomputed.float32(a), 0.0, (), 0, None) for p, q in pairs]
+            [recomputed.Token(q, p, recomputed.float32(a), 0.0, (), 0, 0) for p, q in pairs]
             for pairs, a in ((zip(p_T, q_T, strict=True), a) for p_T, q_T, a in rows)
         ]
 

@@ -15,7 +15,7 @@ from harness.audit.throw_away import PromptLengths, RoundTrip, ThrowAwayEvidence
 from harness.audit.tracing import trace_evaluation
 from harness.cards import Experiment
 from harness.cards.registration import LossBackend
-from harness.records import Row, StepRecord
+from harness.records import Row, StepRecord, tokens_of
 from harness.tasks.task import Item, Task
 from harness.traces import StepTrace
 from harness.training.checkpoints import delete_checkpoints, open_arm
@@ -100,14 +100,14 @@ def steps_evidence(
     context: ArmContext, state: ArmState, records: Sequence[StepRecord]
 ) -> ThrowAwaySteps:
     """What the first step gave, and how long each took."""
-    groups = records[0]["groups"]
-    responses = [tokens for group in groups for tokens in group["tokens_G_T"]]
+    rollouts = [rollout for group in records[0]["groups"] for rollout in group["rollouts"]]
+    responses = [tokens_of(rollout) for rollout in rollouts]
     return ThrowAwaySteps(
         arm=context.arm.name,
         model=state.model,
         rollouts=len(responses),
         stopped=sum(ends_with_stop(context.adapter, tokens) for tokens in responses),
-        parsed=sum(flag for group in groups for flag in group["format_G"]),
+        parsed=sum(rollout["scores"]["format"] == 1.0 for rollout in rollouts),
         tokens=sum(map(len, responses)),
         reward=records[0]["metrics"]["reward"],
         seconds=[record["seconds"] for record in records],

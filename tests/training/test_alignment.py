@@ -25,8 +25,7 @@ from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
 from harness.errors import RunError
 from harness.tasks.sec_search.env import search_env
 from harness.tasks.sec_search.limits import EpisodeLimits
-from harness.training.datums import step_data
-from harness.training.token_rows import NO_TURN, token_row
+from harness.training.datums import NO_TURN, laid_out, step_data
 
 # exact in single precision, which datums are sent in
 ADVANTAGE = st.integers(-16, 16).map(lambda eighths: eighths / 8)
@@ -60,28 +59,26 @@ def scripts(calls: st.SearchStrategy, end: st.SearchStrategy) -> st.SearchStrate
 
 
 def check_alignment(trajectory: Trajectory, policy: Scripted, advantage: float) -> None:
-    """The row, the cookbook's datum, and what the policy really saw and said, are one."""
-    row = token_row(trajectory)
-    whole = [*row.inputs_T[:1], *row.targets_T]
+    """The cookbook's datum, the turns of its targets, and what the policy saw and said, are one."""
+    whole, turn_T = laid_out(trajectory)
+    (datum,) = trajectory_to_data(trajectory, advantage)
+    inputs = {name: data.to_numpy() for name, data in datum.loss_fn_inputs.items()}
     # each turn's tokens stand behind the very prompt that the policy was given
     for turn, (prompt, logprobs) in enumerate(zip(policy.prompts, policy.logprobs, strict=True)):
         said = trajectory.transitions[turn].ac.tokens
         assert whole[: len(prompt) + len(said)] == [*prompt, *said]
         places = np.arange(len(prompt) - 1, len(prompt) - 1 + len(said))
-        assert np.flatnonzero(row.turn_T == turn).tolist() == places.tolist()
-        assert row.logprobs_T[places].tolist() == logprobs
-        assert row.targets_T[places].tolist() == said
-    assert row.mask_T.sum() == sum(map(len, policy.logprobs))
-    assert not row.logprobs_T[~row.mask_T].any()
-    assert set(row.turn_T[~row.mask_T]) <= {NO_TURN}
+        assert np.flatnonzero(turn_T == turn).tolist() == places.tolist()
+        assert inputs["target_tokens"][places].tolist() == said
+        np.testing.assert_allclose(inputs["logprobs"][places], logprobs, rtol=1e-6)
+    acted_T = turn_T != NO_TURN
+    assert acted_T.sum() == sum(map(len, policy.logprobs))
+    assert not inputs["logprobs"][~acted_T].any()
 
-    (datum,) = trajectory_to_data(trajectory, advantage)
-    inputs = {name: data.to_numpy() for name, data in datum.loss_fn_inputs.items()}
-    assert datum.model_input.to_ints() == row.inputs_T.tolist()
-    assert inputs["target_tokens"].tolist() == row.targets_T.tolist()
-    assert inputs["mask"].tolist() == row.mask_T.tolist()
-    np.testing.assert_allclose(inputs["logprobs"], row.logprobs_T, rtol=1e-6)
-    np.testing.assert_allclose(inputs["advantages"], advantage * row.mask_T, rtol=1e-6)
+    assert datum.model_input.to_ints() == whole[:-1]
+    assert inputs["target_tokens"].tolist() == whole[1:]
+    assert inputs["mask"].tolist() == acted_T.tolist()
+    np.testing.assert_allclose(inputs["advantages"], advantage * acted_T, rtol=1e-6)
 
 
 def test_json_sessions_are_aligned(task):
@@ -141,10 +138,10 @@ def test_a_group_becomes_one_datum_a_trajectory_with_its_own_advantage(task):
     data_D = step_data([group], [advantages_G])
     assert len(data_D) == 3
     for datum, trajectory, advantage in zip(data_D, played, advantages_G, strict=True):
-        row = token_row(trajectory)
+        _, turn_T = laid_out(trajectory)
         assert set(datum.loss_fn_inputs) == {"target_tokens", "logprobs", "advantages"}
         sent = datum.loss_fn_inputs["advantages"].to_numpy()
-        assert sent.tolist() == (advantage * row.mask_T).tolist()
+        assert sent.tolist() == (advantage * (turn_T != NO_TURN)).tolist()
 
 
 def test_turns_come_from_transitions(task):
@@ -152,9 +149,9 @@ def test_turns_come_from_transitions(task):
     renderer = qwen_renderer()
     replies = [call("bm25_search", query="loan"), call("nothing"), call("finish")]
     trajectory, _, _ = play(task, task.test[0], replies, renderer=renderer)
-    row = token_row(trajectory)
+    _, turn_T = laid_out(trajectory)
     for turn, transition in enumerate(trajectory.transitions):
-        assert (row.turn_T == turn).sum() == len(transition.ac.tokens)
+        assert (turn_T == turn).sum() == len(transition.ac.tokens)
 
 
 def made(*turns: tuple[list[int], list[int], list[float]]) -> Trajectory:
@@ -178,15 +175,15 @@ def made(*turns: tuple[list[int], list[int], list[float]]) -> Trajectory:
 def test_what_is_not_one_sequence_is_refused(turns):
     """A prompt that was rendered anew, or a missing log-prob, is an error."""
     with pytest.raises(RunError, match="does not extend the turn before, or"):
-        token_row(made(*turns))
+        laid_out(made(*turns))
 
 
-def test_an_episode_that_never_began_is_an_empty_row(task):
+def test_an_episode_that_never_began_has_no_targets(task):
     """No token sampled: nothing to align, and no datum."""
     renderer = qwen_renderer()
     limits = EpisodeLimits(max_tokens=100)
     env = search_env(task.test[0], task.retriever, renderer, limits, "json")
     trajectory = asyncio.run(do_single_rollout(Scripted(renderer, []), env))
-    assert token_row(trajectory).targets_T.size == 0
+    assert laid_out(trajectory)[1].size == 0
     group = TrajectoryGroup([trajectory], [0.0], [{}])
     assert assemble_training_data([group], [np.zeros(1)])[0] == []
