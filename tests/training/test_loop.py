@@ -8,6 +8,7 @@ import tinker
 from service_doubles import CHECKPOINT_EVERY, GRPO, GS1, STEPS, arm_context, small_experiment
 
 from harness.errors import BudgetExceeded, DataError, RunError
+from harness.records import GroupRecord, Rollout, Turn
 from harness.training.loop import train_until
 
 NAMES = ("forward_backward", "optim_step", "await forward_backward", "await optim_step", "snapshot")
@@ -131,6 +132,35 @@ def test_records_hold_what_the_datums_carried(context, service):
         assert sent["logprobs"][-n:] == pytest.approx(turn["logprobs_T"])
         assert sent["advantages"][-n:] == pytest.approx([rollout["advantage"]] * n)
         assert turn["learner_logprobs_T"] == pytest.approx([-(token % 5) / 4 for token in tokens])
+
+
+@pytest.mark.parametrize("name", [GRPO, GS1])
+@pytest.mark.parametrize("drop", [True, False])
+def test_a_single_reply_is_an_episode_of_one_turn(context, service, name, drop):
+    """Whatever the group's size, and whether groups are dropped: one shape, one seed a group."""
+    arm = context(name)
+    training = arm.registration.training.model_copy(update={"drop_zero_variance_groups": drop})
+    registration = arm.registration.model_copy(update={"training": training})
+
+    train(dataclasses.replace(arm, registration=registration), steps=1)
+
+    (record,) = stored(arm)
+    asked = sorted(request.params.seed for request in service.requests)
+    seeds = []
+    for group in record["groups"]:
+        assert group.keys() == GroupRecord.__annotations__.keys()
+        assert {len(rollout["turns"]) for rollout in group["rollouts"]} == {1}
+        for rollout in group["rollouts"]:
+            assert rollout.keys() == Rollout.__annotations__.keys()
+            assert rollout["scores"].keys() == {"correct", "format"}
+            assert rollout["turns"][0].keys() == Turn.__annotations__.keys()
+        (seed,) = {rollout["turns"][0]["seed"] for rollout in group["rollouts"]}
+        seeds.append(seed)
+    assert sorted(seeds) == asked
+    figures = {k: v for k, v in record["metrics"].items() if "turn=0/k" in k}
+    assert figures
+    assert all(record["metrics"][k.replace("turn=0/", "")] == v for k, v in figures.items())
+    assert not any("turn=1/" in k for k in record["metrics"])
 
 
 def test_a_step_counts_once(context):

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_doubles import SessionSampler, compact_adapter, scripted, search_experiment, seed_of
 from service_doubles import sequence
+from tinker_cookbook.completers import TokensWithLogprobs
 
 from harness.errors import RunError
-from harness.records import Rollout, logprobs_of, rewards_of
+from harness.records import Rollout, Turn, logprobs_of, rewards_of
 from harness.tasks.sec_search.limits import EpisodeLimits
 from harness.training import datums
 from harness.training.completers import Sampling
@@ -20,7 +21,7 @@ from harness.training.datums import NO_TURN, step_batch, tokens_of
 from harness.training.estimators import Estimate
 from harness.training.evaluate import evaluate
 from harness.training.rollouts import SampledGroup, sample_episodes, sample_step
-from harness.training.step_records import group_records, learner_logprobs
+from harness.training.step_records import group_records, learner_logprobs, turn_record
 from harness.training.streams import stream_seed
 
 ARM = "tailrl_lag8_seed0"
@@ -250,6 +251,8 @@ def test_random_sessions_stay_aligned_down_to_datums_and_records(adapter, task):
 def check_rollout(sampler, record: Rollout, p, g, batch, d, learner_T, advantage) -> None:
     """One rollout: from the requests through its datum to its record."""
     turns = record["turns"]
+    assert record.keys() == Rollout.__annotations__.keys()
+    assert all(turn.keys() == Turn.__annotations__.keys() for turn in turns)
     seeds = [seed_of(p, g, k) for k in range(len(turns))]
     said = [sampler.said[seed] for seed in seeds]
     tokens = [token for spoken, _ in said for token in spoken]
@@ -291,6 +294,12 @@ def answers(batch, learner):
     forward = SimpleNamespace(loss_fn_outputs=outputs, metrics={})
     done = Update(forward, SimpleNamespace(metrics={}), {}) if outputs else None
     return done, [row for row, out in pairs if out]
+
+
+def test_a_reply_that_was_not_sampled_is_refused():
+    """A turn without the seed of its request can't be held against any."""
+    with pytest.raises(RunError, match="a reply that was not sampled for it"):
+        turn_record(TokensWithLogprobs([5, 2], [-1.0, -1.0]), [-1.0, -1.0])
 
 
 def test_a_datum_of_other_tokens_is_refused(sample, adapter, monkeypatch):
