@@ -73,6 +73,12 @@ def recomputed(record: dict) -> dict[str, float]:
         "mass_clipped": mass[lost].sum(),
         "mass_fraction": mass[lost].sum() / mass.sum() if mass.sum() else 0.0,
     }
+    # a reply is an episode of one turn; first and last percentiles are of 200 tokens at least
+    tails = () if r.size < 200 else ("ratio_p1", "ratio_p99")
+    of_turn = ("kl_k1", "kl_k2", "kl_k3", "clip_raw", "ratio_p5", "ratio_p95", *tails)
+    figures |= {f"turn=0/{name}": figures[name] for name in of_turn}
+    figures["turn=0/tokens"] = r.size
+    figures["turn=0/trajectories"] = sum(len(group["rollouts"]) for group in record["groups"])
     inside = {name: (t["k"] >= a) & (t["k"] <= b) for name, (a, b) in BUCKETS.items()}
     inside["other"] = ~np.logical_or.reduce(list(inside.values()))
     for name, chosen in inside.items():
