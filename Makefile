@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# what tests need: nothing of a developer's own service or data, and no proxy before loopback
-TESTED := env -u TINKER_BASE_URL -u TINKER_API_KEY -u HARNESS_RUNS_DIR -u HARNESS_GSM8K_DIR \
+# what tests need: compiled modules for their many processes, nothing of a developer's own service or data, and no proxy before loopback
+TESTED := env -u PYTHONDONTWRITEBYTECODE -u TINKER_BASE_URL -u TINKER_API_KEY -u HARNESS_RUNS_DIR -u HARNESS_GSM8K_DIR \
 	-u HARNESS_SEC_DIR TINKER_TELEMETRY=0 NO_PROXY=127.0.0.1,localhost
 
 .PHONY: gs1 test test-cpus lint types lock clean

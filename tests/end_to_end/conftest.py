@@ -76,11 +76,14 @@ def preflights(shared: Shared, name: str, experiment: str, write: Callable[[Path
     return Preflighted(session, session.folder.parent / "mini.json", experiment)
 
 
-def undisturbed_run(shared: Shared, name: str, ready: Preflighted, *arguments: str) -> Session:
+def undisturbed_run(
+    shared: Shared, name: str, ready: Preflighted, *arguments: str, executed: bool = False
+) -> Session:
     """A run from preflights to verdict that nothing disturbs, run once."""
 
     def made(folder: Path) -> Session:
-        session = ready.run(folder / "session", *arguments, runs=ready.copy(folder))
+        runs = ready.copy(folder)
+        session = ready.run(folder / "session", *arguments, runs=runs, executed=executed)
         assert session.exit in (0, 1), session.tail
         return session
 
@@ -109,8 +112,8 @@ def search_preflighted(shared: Shared) -> Preflighted:
 
 @pytest.fixture(scope="session")
 def undisturbed(shared: Shared, preflighted: Preflighted) -> Session:
-    """A whole run of the GS1 experiment."""
-    return undisturbed_run(shared, "gs1-whole", preflighted)
+    """A whole run of the GS1 experiment, started as a user does."""
+    return undisturbed_run(shared, "gs1-whole", preflighted, executed=True)
 
 
 @pytest.fixture(scope="session")

@@ -17,13 +17,14 @@ from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import forked
+from forked import MARK, NAME_BYTES
 from mini import ROOT
 
 from harness.embedded import MODEL_DIR, MODEL_NAME
 
 HERE = Path(__file__).parent
 EXPERIMENT = "test_gs1.py"
-MARK = "HARNESS_TEST_MARK"
 # a traceback's error, not the letter of an item's error with the percentage at the line's end
 ERROR_LINE = re.compile(r"^E {3,}(?! *\[ *\d+%\])", re.MULTILINE)
 
@@ -124,7 +125,8 @@ class Session:
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 # a zombie has no environment left
-                if self.mark.encode() in (folder / "environ").read_bytes():
+                named = (folder / "comm").read_text().strip() == self.mark[:NAME_BYTES]
+                if named or self.mark.encode() in (folder / "environ").read_bytes():
                     found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
             except OSError:
                 continue
@@ -154,6 +156,7 @@ def start(
     environ: Mapping[str, str] | None = None,
     project: Path = ROOT,
     experiment: str = EXPERIMENT,
+    executed: bool = False,
 ) -> Session:
     """Start pytest on the experiment.
 
@@ -165,6 +168,7 @@ def start(
         environ: added to a clean environment.
         project: the project that it runs in.
         experiment: the test file of the experiment.
+        executed: start an interpreter as a user does, instead of forking one that has imported.
     """
     folder.mkdir(parents=True, exist_ok=True)
     mark = f"canary-{uuid.uuid4().hex}"
@@ -173,7 +177,7 @@ def start(
     command += ["--verdict-json", str(folder / "verdict.json")]
     command += [f"--junitxml={folder / 'junit.xml'}", *arguments]
     with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(
+        process = (subprocess.Popen if executed else forked.Popen)(
             command,
             cwd=project,
             env={**clean_environment(), MARK: mark, **(environ or {})},
@@ -181,7 +185,6 @@ def start(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_listen_to_ctrl_c,  # noqa: PLW1509  no thread of ours is at work then
         )
     return Session(process, folder, runs, mark, time.monotonic())
 
@@ -213,11 +216,6 @@ def start_and_stop_at(
     )  # fmt: skip
     session.reached(marker)
     return session
-
-
-def _listen_to_ctrl_c() -> None:
-    """Undo what a shell does to jobs in its background: they inherit a SIGINT that is ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def clean_environment() -> dict[str, str]:
@@ -254,9 +252,7 @@ def started_engine(folder: Path, key: str | None = None) -> Iterator[Engine]:
         command += ["--api-key-env", "SERVICE_KEY"]
         environ["SERVICE_KEY"] = key
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            command, env=environ, stdout=subprocess.PIPE, stderr=log, text=True
-        )
+        process = forked.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=log, text=True)
     with process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()

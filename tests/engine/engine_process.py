@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
+
 
 @dataclass
 class Engine:
@@ -35,7 +37,7 @@ class Engine:
 def launch(folder: Path, state: Path, *more: str) -> subprocess.Popen[str]:
     """Start an engine; its log goes to a file beside the state folder."""
     with (state.parent / f"{state.name}.log").open("a") as log:
-        return subprocess.Popen(
+        return forked.Popen(
             [
                 sys.executable, "-m", "harness.engine", "--base-model", str(folder),
                 "--state", str(state), "--exit-with", str(os.getpid()), *more,

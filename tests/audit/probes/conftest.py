@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import forked
 import pytest
 
 from harness.cards import Experiment, load_experiment
@@ -88,7 +89,7 @@ def live(
     command = [sys.executable, "-m", "harness.engine", "--base-model", str(model_dir)]
     command += ["--model-name", experiment.card.base_model, "--exit-with", str(os.getpid())]
     with log.open("wb") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = forked.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert process.stdout is not None
     url = process.stdout.readline().strip()
     assert url.startswith("http://127.0.0.1:"), log.read_text()
