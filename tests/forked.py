@@ -28,7 +28,7 @@ SERVER = "FORK_SERVER"
 MARK = "HARNESS_TEST_MARK"
 """The variable that finds a session's processes; a forked one bears its start as its name."""
 NAME_BYTES = 15
-EARLY = ("PYTHON", "LD_", "OMP_", "OPENBLAS_", "ATEN_", "ONEDNN_", "MKL_", "SESSION_CORES")
+EARLY = ("PYTHON", "LD_", "OMP_", "OPENBLAS_", "ATEN_", "ONEDNN_", "MKL_")
 IMPORTED = (
     "torch", "tinker", "tinker_cookbook.rl.rollouts", "tinker_cookbook.rl.data_processing",
     "tinker_cookbook.renderers", "tinker_cookbook.recipes.math_rl.math_env", "transformers",
@@ -106,6 +106,7 @@ def _forkable(args: Sequence[str], environ: dict[str, str]) -> bool:
     }
     return (
         known
+        and "SESSION_CORES" not in environ  # acted on as Python starts, by a session's own path
         and environ.get("OMP_NUM_THREADS") == "1"
         and all(environ.get(name) == os.environ.get(name) for name in early)
         and "noisy_kernels" not in environ.get("PYTHONPATH", "")
