@@ -103,7 +103,7 @@ class CardRun:
     def _context(self) -> preflights.Context:
         cards_dir = self._card_path.parent
         return preflights.Context(
-            self.experiment, cards_dir, lambda: self._task, self._service, self._loss_client
+            self.experiment, cards_dir, lambda: self._task, self._service, self._loss_backend
         )
 
     @cached_property
@@ -115,7 +115,7 @@ class CardRun:
         """What may be looked at before the tuning stage has chosen: no test split, no choice."""
         cards_dir, task = self._card_path.parent, lambda: self._train_task
         return preflights.Context(
-            self._registered, cards_dir, task, self._service, self._loss_client
+            self._registered, cards_dir, task, self._service, self._loss_backend
         )
 
     @cached_property
@@ -128,7 +128,7 @@ class CardRun:
             self._runs_dir,
             self._run_id,
             self._retrain,
-            self._loss_client,
+            self._loss_backend,
         )
 
     @cached_property
@@ -166,7 +166,7 @@ class CardRun:
         document: JsonValue = entry.summary()
         return document
 
-    def _loss_client(self, arm: Arm) -> LossBackend:
+    def _loss_backend(self, arm: Arm) -> LossBackend:
         """Who computes an arm's loss: the first that the registration allows and that works."""
         if len(arm.loss_backends) == 1:
             return arm.loss_backends[0]
@@ -261,7 +261,7 @@ class CardRun:
             self._train_task,
             self._run_id,
             self._retrain,
-            self._loss_client,
+            self._loss_backend,
         ).choice()
         self._tuning_notes = choice.lines()
         self.experiment = replace(registered, learning_rates=choice.rates)

@@ -74,7 +74,7 @@ async def restored(
 async def refuse_other_weights(
     context: ArmContext, client: tinker.TrainingClient, checkpoint: Checkpoint
 ) -> None:
-    """Hold a restored client against the print of the weights that were saved.
+    """Hold a restored client against the fingerprint of the weights that were saved.
 
     The restored weights are read twice, so that what the service makes of them by itself is known.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import tinker
 
 LENGTH = 32
-"""Log-probs of a print."""
+"""Log-probs of a fingerprint."""
 
 
 async def take_fingerprints(

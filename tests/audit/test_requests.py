@@ -17,7 +17,7 @@ TRAIN = [Problem(f"train/{i}", f"How many are {i}?", f"#### {i}", str(i)) for i 
 
 
 def test_results_without_an_account_are_told(experiment):
-    """What an earlier version stored is not vouched for; --retrain makes an account."""
+    """What an earlier version stored is not vouched for; --retrain makes a trace."""
     arm = experiment.arms[0]
 
     (line,) = record_problems([{"step": 0}, {"step": 1}], arm, experiment, TRAIN, "service")
@@ -33,18 +33,18 @@ def test_a_record_is_held_against_its_account(experiment, sound):
     prompts = list(range(arm.groups_per_batch))
     rows = [([7, 2], [-0.5, -0.25], 0.1 * g) for g in range(arm.group_size)]
 
-    def record(step: int, account: StepTrace) -> dict:
+    def record(step: int, trace: StepTrace) -> dict:
         carried = [Carried(t, q, [a, a]) for _ in prompts for t, q, a in rows]
         asked = asked_digest([TRAIN[prompt] for prompt in prompts])
-        told = {"datums_sha256": digest(carried), "questions_sha256": asked}
+        recorded = {"datums_sha256": digest(carried), "questions_sha256": asked}
         groups = [
             a_group(prompt, [a_rollout(0.0, a_turn(t, q), advantage=a) for t, q, a in rows])
             for prompt in prompts
         ]
-        return {"step": step, "groups": groups, "trace": account.model_copy(update=told).plain()}
+        return {"step": step, "groups": groups, "trace": trace.model_copy(update=recorded).plain()}
 
     def problems(change=lambda _: None, train=TRAIN) -> list[str]:
-        records = [record(step, account) for step, account in enumerate(sent.steps)]
+        records = [record(step, trace) for step, trace in enumerate(sent.steps)]
         change(records[1]["groups"][3])
         return record_problems(records, arm, experiment, train, "service")
 

@@ -84,7 +84,7 @@ def test_a_lag_that_is_recorded_off_by_one_is_caught(lagged, pilot):
 
 
 def test_weights_that_an_update_left_alone_are_no_wrong_lag(lagged, pilot):
-    """Two versions with one print are the same weights: the recorded one is believed."""
+    """Two versions with one fingerprint are the same weights: the recorded one is believed."""
     for arm in pilot.values():
         for made in arm:
             made["fingerprints"] = {"sampler_T": [-1.0, -2.0], "learner_T": [-1.0, -2.0]}

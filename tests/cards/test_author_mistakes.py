@@ -40,10 +40,10 @@ class TestFile:
         path = part(card, suffix)
         path.write_bytes(change(path.read_bytes()))
 
-        (told,) = said(card)
+        (reported,) = said(card)
 
-        assert told.startswith(f"{path.name}: ")
-        assert line in told
+        assert reported.startswith(f"{path.name}: ")
+        assert line in reported
 
     def test_key_that_stands_twice_deep_inside_is_found(self, card):
         """Any object of the document, not the outermost alone."""
@@ -84,9 +84,11 @@ class TestFile:
         card.edit(".registration", lambda r: r["training"].update(rendrer="x", max_tokens=0))
         card.edit(".embedded", lambda s: s.update(chnges=[]))
 
-        told = [line.partition(": ")[0] for line in said(card)]
+        reported = [line.partition(": ")[0] for line in said(card)]
 
-        assert [f"{card.path.stem}{s}.json" for s in ("", *SUFFIXES[1:2] * 2, ".embedded")] == told
+        assert [
+            f"{card.path.stem}{s}.json" for s in ("", *SUFFIXES[1:2] * 2, ".embedded")
+        ] == reported
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_value_that_can_not_be_meant_is_one_line(suffix, change, line, card):
     """The place, the value and what may stand there; nothing falls back to a default."""
     card.edit(suffix, change)
 
-    assert [True] == [line in told for told in said(card)]
+    assert [True] == [line in reported for reported in said(card)]
 
 
 @pytest.mark.parametrize(
@@ -160,4 +162,4 @@ def test_gate_says_one_thing(change, line, card):
     """A bound that would not be looked at is refused, as is one that nothing meets."""
     card.edit(".embedded", lambda s: change(s["patch"]["card"]["activation_gate"]["checks"]))
 
-    assert [True] == [line in told for told in said(card)]
+    assert [True] == [line in reported for reported in said(card)]

@@ -48,15 +48,15 @@ class _Handler(BaseHTTPRequestHandler):
         with server.lock:
             asked = Asked(path, body, server.asked[path])
             server.asked[path] += 1
-        told = server.rule(asked)
-        if isinstance(told, Answer):
-            self._answer(told)
+        reported = server.rule(asked)
+        if isinstance(reported, Answer):
+            self._answer(reported)
             return
         kept = ("content-type", "accept", "x-api-key")
         answer = server.client.request(
             self.command,
             self.path,
-            content=body if told is None else told,
+            content=body if reported is None else reported,
             headers={k: v for k, v in self.headers.items() if k.lower() in kept},
         )
         media = answer.headers.get("content-type", "")
@@ -64,12 +64,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_DELETE = do_PUT = _pass_on
 
-    def _answer(self, told: Answer) -> None:
-        if told.status is None:
+    def _answer(self, reported: Answer) -> None:
+        if reported.status is None:
             self.close_connection = True
             return
-        body = told.body if isinstance(told.body, bytes) else json.dumps(told.body).encode()
-        self._send(told.status, body, "application/json", told.headers)
+        body = (
+            reported.body
+            if isinstance(reported.body, bytes)
+            else json.dumps(reported.body).encode()
+        )
+        self._send(reported.status, body, "application/json", reported.headers)
 
     def _send(
         self, status: int, body: bytes, media: str, headers: dict[str, str] | None = None

@@ -127,7 +127,7 @@ class TestUndisturbedRun:
                 assert min(divergence[4:]) > 1e-5
 
     def test_each_step_sampled_from_the_registered_weights(self, whole):
-        """The sampler's print is the learner's of update max(0, t - lag), at every step."""
+        """The sampler's fingerprint is the learner's of update max(0, t - lag), at every step."""
         for name, records in steps_of(whole).items():
             lag = 4 if "lag4" in name else 0
             learner = [np.asarray(record["fingerprints"]["learner_T"]) for record in records]

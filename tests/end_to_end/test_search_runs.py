@@ -111,8 +111,8 @@ class TestUndisturbedRun:
                 assert {key: logged.get(key) for key in expected} == pytest.approx(
                     expected, rel=1e-6, abs=1e-9
                 ), name
-                told = {key.partition("/kl")[0] for key in logged if "/turn=" in key}
-                assert len(told & {f"staleness/turn={k}" for k in range(12)}) > 1
+                reported = {key.partition("/kl")[0] for key in logged if "/turn=" in key}
+                assert len(reported & {f"staleness/turn={k}" for k in range(12)}) > 1
 
     def test_turns_add_up(self, whole):
         """Each token has both log-probs, and each episode the turns that its task counted."""
@@ -140,7 +140,7 @@ class TestUndisturbedRun:
         assert sum(dropped.values()) > 0
 
     def test_each_step_sampled_from_the_registered_weights(self, whole):
-        """The sampler's print is the learner's of update max(0, t - lag), at every step."""
+        """The sampler's fingerprint is the learner's of update max(0, t - lag), at every step."""
         for name, records in steps_of(whole).items():
             lag = LAG if "lag8" in name else 0
             learner = [np.asarray(record["fingerprints"]["learner_T"]) for record in records]
@@ -166,7 +166,7 @@ class TestUndisturbedRun:
             )
 
     def test_each_evaluation_was_of_the_weights_that_were_trained(self, whole):
-        """The sampler's print of each evaluation is the learner's at the end of the training."""
+        """The sampler's fingerprint of each evaluation is the learner's after training."""
         for name in ARMS:
             trained = stored.arm(whole.runs, name).summary()["fingerprint"]
             scored = stored.entry(whole.runs, f"evaluation/{name}").summary()["fingerprint"]

@@ -78,13 +78,13 @@ class TestUndisturbedRun:
         """Both arms and the base model answered the same items, and accuracies are those rows'."""
         rows = stored.rows(undisturbed.runs)
         verdict = undisturbed.verdict
-        told = {arm["name"]: arm for arm in verdict["arms"]} | {"base": verdict["base"]}
+        reported = {arm["name"]: arm for arm in verdict["arms"]} | {"base": verdict["base"]}
 
         for policy, found in rows.items():
             assert [row["item_id"] for row in found] == [f"test/{n:05d}" for n in range(ITEMS)]
             share = sum(row["correct"] for row in found) / ITEMS
-            assert told[policy]["accuracy"] == share
-            assert told[policy]["n_items"] == ITEMS
+            assert reported[policy]["accuracy"] == share
+            assert reported[policy]["n_items"] == ITEMS
 
     def test_leaves_no_process(self, undisturbed):
         """The engine ends with pytest."""

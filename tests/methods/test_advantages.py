@@ -258,7 +258,7 @@ def test_centred_estimators_sum_to_zero(name, rewards_P_G):
 @each_grouped
 @pytest.mark.parametrize("reward", [0.1, -0.1, 1.0, 0.9])
 @pytest.mark.parametrize("size", [2, 3, 7, 8])
-def test_constant_groups_are_exactly_zero(name, reward, size):
+def test_zero_variance_groups_are_exactly_zero(name, reward, size):
     """A group whose rewards are all equal teaches nothing, without a rounding residue."""
     assert not GROUPED[name]([[reward] * size]).any()
 

@@ -150,7 +150,7 @@ def test_entropies_by_hand():
     assert (found.behaviour, found.cross) == (0.75, 1.5)
 
 
-def test_constant_groups_are_counted_before_filtering():
+def test_zero_variance_groups_are_counted_before_filtering():
     """All right, all wrong and equal graded rewards are constant; ragged groups count as one."""
     groups = [[1, 1, 1], [0, 0], [0.1, 0.1, 0.1], [0, 1, 0, 0]]
     assert zero_variance_share(groups) == 0.75

@@ -153,7 +153,7 @@ def all_that_was_met(original: Any, self: Any, *these: Any) -> Any:
     )
 
 
-def never_constant(monkeypatch: Any) -> None:
+def never_zero_variance(monkeypatch: Any) -> None:
     """Groups of equal rewards are trained on too."""
     monkeypatch.setattr(datums, "is_zero_variance", lambda _rewards: False)
 
@@ -206,7 +206,8 @@ _ROWS: list[tuple[str, tuple[Setting, ...], Where, str, Edit]] = [
     ("facts_of_others", E, "task", STOCK, method(SearchAdapter, "group", facts_of_others)),
     ("all_that_was_met", E, "task", "curated chunks, ",
         method(search.SearchEnv, "_end", all_that_was_met)),
-    ("constant_groups_kept", E, "estimator", "is recorded as dropped: False", never_constant),
+    ("zero_variance_groups_kept", E, "estimator", "is recorded as dropped: False",
+        never_zero_variance),
     # sampling
     ("cold_sampling", P, "loop", "temperature 0.7 in 4 of 4 requests, 1 reg", COLD),
     ("cold_sampling", E, "loop", "sampled with temperature 0.7", COLD),

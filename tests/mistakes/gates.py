@@ -140,14 +140,15 @@ _ROWS: list[tuple[str, tuple[Setting, ...], Where, set[str], str, Edit]] = [
     ("clip_metric_without_sign", LAG, "loop", {"logged_metrics_error"}, "was executed",
         method(staleness, "clip_active", without_sign)),
     # figures after the drop are of other groups than those whose rewards differ
-    ("constant_groups_kept", SEARCH, "estimator", {"executed_drop_error", "logged_metrics_error"},
+    ("zero_variance_groups_kept", SEARCH, "estimator",
+        {"executed_drop_error", "logged_metrics_error"},
         "gate executed_drop_error: ",
         method(loop, "estimated", kept)),
     ("turn_shifted", SEARCH, "loop", {"logged_metrics_error"}, "was executed",
         method(staleness, "by_turn", shifted)),
 ]  # fmt: skip
 
-LIVE = ("kernel_uniform", "lag_off_by_one", "constant_groups_kept")
+LIVE = ("kernel_uniform", "lag_off_by_one", "zero_variance_groups_kept")
 
 MISTAKES = (
     *(

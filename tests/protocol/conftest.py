@@ -27,7 +27,7 @@ class FakeService:
     exact = True
 
     def __init__(self, scripted, adapter):
-        self.scripted, self._prompter = scripted, adapter
+        self.scripted, self._adapter = scripted, adapter
         self.asked = 0
         self._runner = asyncio.Runner()
 
@@ -42,7 +42,7 @@ class FakeService:
 
     def adapter(self, _task):
         """A adapter on a tokenizer of the problems."""
-        return self._prompter
+        return self._adapter
 
     def run(self, work):
         """On a loop of its own."""

@@ -112,9 +112,12 @@ def test_a_run_whose_lag_was_not_executed_gives_no_numbers(fakes, mass, monkeypa
     from harness.protocol import arms
 
     arm = mass.arm("maxrl_lag4_seed0")
-    prints = [{"sampler_T": [-1.0 - 0.1 * s], "learner_T": [-1.0 - 0.1 * s]} for s in range(24)]
+    fingerprints = [
+        {"sampler_T": [-1.0 - 0.1 * s], "learner_T": [-1.0 - 0.1 * s]} for s in range(24)
+    ]
     records = [
-        {"step": s, "sampled_version": max(0, s - 4), "fingerprints": prints[s]} for s in range(24)
+        {"step": s, "sampled_version": max(0, s - 4), "fingerprints": fingerprints[s]}
+        for s in range(24)
     ]
     monkeypatch.setattr(arms, "_records", lambda *_: records)
 

@@ -171,7 +171,7 @@ def wrong_choice(monkeypatch):
 @pytest.mark.parametrize("plant", [wrong_request, wrong_choice])
 @pytest.mark.parametrize(("lag", "name", "backend"), CELLS)
 def test_a_loss_that_was_not_chosen_is_refused(stage, monkeypatch, lag, name, backend, plant):
-    """The account is held to the chosen backend, even where the registration allows the other."""
+    """The request trace is held to the chosen backend, even where the other is allowed."""
     plant(monkeypatch)
 
     if name == "capability":

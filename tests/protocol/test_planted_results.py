@@ -1,4 +1,4 @@
-"""Mistakes in what comes after the first steps: stored steps, accounts of what was sent, rows and
+"""Mistakes in what comes after the first steps: stored steps, request traces, rows and
 decisions give them away, over scripted doubles."""
 
 import dataclasses

@@ -85,6 +85,8 @@ def test_the_table_loads_no_engine_and_no_sdk():
         "import sys, harness.protocol.preflights, harness.protocol.run\n"
         "print(sorted({'torch', 'tinker', 'tinker_cookbook', 'transformers'} & set(sys.modules)))"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    reported = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
-    assert told.stdout.strip() == "[]"
+    assert reported.stdout.strip() == "[]"

@@ -70,6 +70,8 @@ def test_showing_lines_loads_no_engine_and_no_sdk():
         "heavy = {'torch', 'tinker', 'tinker_cookbook', 'transformers', 'sklearn', 'httpx'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    reported = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
-    assert told.stdout.strip() == "[]"
+    assert reported.stdout.strip() == "[]"

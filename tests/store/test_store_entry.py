@@ -33,7 +33,7 @@ def _entry(tmp_path: Path) -> Entry:
     return RunStore(tmp_path).entry("arm/gs1_seed0", {"registration": {"rate": 4e-05}})
 
 
-def told(caplog) -> list[str]:
+def reported(caplog) -> list[str]:
     """What the harness logged: clients of earlier tests may still log too."""
     return [r.getMessage() for r in caplog.records if r.name.startswith("harness")]
 
@@ -103,7 +103,7 @@ class TestRecords:
             assert [entry.read_step(step)["step"] for step in steps] == steps
             counted = (entry.read("metrics") or {"steps": 0})["steps"]
             assert counted in (len(steps), len(steps) - 1)
-        assert told(caplog) == []
+        assert reported(caplog) == []
         assert [attempt.status for attempt in entry.attempts()] == ["started"] * 6
         assert not entry.is_complete
 
@@ -139,7 +139,7 @@ class TestComplete:
             assert not entry.is_sound()
 
         assert not entry.is_complete
-        assert len(told(caplog)) == 1
+        assert len(reported(caplog)) == 1
         entry.publish_step(0, {"reward": 1.0})
         entry.finish()
         assert entry.is_sound()

@@ -78,7 +78,7 @@ def test_learner_logprobs_of_dropped_groups_are_known_too(context, service):
     for group in record["groups"]:
         for turn in turns_of(group):
             assert len(turn["tokens_T"]) == len(turn["learner_logprobs_T"]) > 0
-    # the first is of the print, the last of the checkpoint
+    # the first is of the fingerprint, the last of the checkpoint
     assert service.named("forward") == [("forward", 0), ("forward", 0), ("forward", 1)]
 
 
@@ -112,8 +112,8 @@ def test_a_step_of_nothing_but_equal_rewards_updates_nothing_and_counts(context,
     assert [record["metrics"]["updated"] for record in records] == [0.0] * 3
     assert [record["metrics"]["dropped_groups"] for record in records] == [4.0] * 3
     assert [record["sampled_version"] for record in records] == [0, 0, 1]
-    told = [name for name in records[0]["metrics"] if name.startswith("kept/")]
-    assert told == ["kept/rollouts"]
+    reported = [name for name in records[0]["metrics"] if name.startswith("kept/")]
+    assert reported == ["kept/rollouts"]
     assert len(service.named("save_sampler")) == 4
 
 
@@ -151,7 +151,7 @@ def test_without_the_setting_nothing_is_dropped_or_told(context, service):
     train(plain, 2)
 
     assert sent(service) == [8, 8]
-    assert service.named("forward") == [("forward", 0), ("forward", 2)], "prints, no rollout"
+    assert service.named("forward") == [("forward", 0), ("forward", 2)], "fingerprints, no rollout"
     for record in stored(plain):
         assert not any(group["dropped"] for group in record["groups"])
         assert not [n for n in record["metrics"] if n.startswith("kept/") or n == "updated"]

@@ -63,11 +63,11 @@ def test_requests_under_way_are_bounded(decode, service):
 
 def test_each_row_is_told_as_it_is_done(decode):
     """Live lines and clocks hear of every item once."""
-    told = []
+    reported = []
 
-    rows = decode(after_item=told.append)
+    rows = decode(after_item=reported.append)
 
-    assert sorted(row["item_id"] for row in told) == [row["item_id"] for row in rows]
+    assert sorted(row["item_id"] for row in reported) == [row["item_id"] for row in rows]
 
 
 def test_what_after_item_raises_ends_the_evaluation(decode, service):

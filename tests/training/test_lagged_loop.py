@@ -106,7 +106,7 @@ def test_without_any_lag_the_first_step_alone_is_printed(context, service):
 @pytest.mark.parametrize("stop", [1, 3, 4])
 @pytest.mark.parametrize("client", ["service", "custom"])
 def test_a_resumed_lagged_arm_equals_an_undisturbed_one(context, client, stop):
-    """Every rollout, print, gradient probe and metric is the same after a stop and a new client."""
+    """Rollouts, fingerprints, gradient probes and metrics are the same after a stop."""
     probe = GradientProbe(groups=2, every=2)
     undisturbed = context(4, folder="one", probe=probe, client=client)
     train(undisturbed)

@@ -165,12 +165,12 @@ def test_a_single_reply_is_an_episode_of_one_turn(context, service, name, drop):
 
 def test_a_step_counts_once(context):
     """Records are keyed by step, numbered from 0, each told to `after_step` once."""
-    told = []
-    arm = context(after_step=lambda record: told.append(record["step"]))
+    reported = []
+    arm = context(after_step=lambda record: reported.append(record["step"]))
 
     train(arm)
 
-    assert told == arm.entry.steps() == list(range(STEPS))
+    assert reported == arm.entry.steps() == list(range(STEPS))
     assert [record["version"] for record in stored(arm)] == list(range(STEPS))
 
 
@@ -239,10 +239,10 @@ def test_a_resumed_arm_repeats_only_later_steps_and_agrees(context, service, nam
     with pytest.raises(KeyboardInterrupt):
         train(dataclasses.replace(killed, after_step=die))
     assert killed.entry.read("checkpoint")["version"] == CHECKPOINT_EVERY
-    told = []
-    train(dataclasses.replace(killed, after_step=lambda record: told.append(record["step"])))
+    reported = []
+    train(dataclasses.replace(killed, after_step=lambda record: reported.append(record["step"])))
 
-    assert told == [2, 3, 4]
+    assert reported == [2, 3, 4]
     assert len(service.named("restore")) == 1
     assert stored(killed) == stored(whole)
 

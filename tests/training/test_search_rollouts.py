@@ -43,7 +43,7 @@ def _experiment():
 
 
 @pytest.fixture(scope="module", name="adapter")
-def _prompter(experiment, task):
+def _adapter(experiment, task):
     return compact_adapter(experiment, task)
 
 

@@ -26,7 +26,7 @@ def _full():
 
 
 @pytest.fixture(scope="module", name="adapter")
-def _prompter(full, task):
+def _adapter(full, task):
     """The registered adapter on the nano tokenizer, which spells in bytes and needs more room."""
     made = search_adapter(get_tokenizer(str(MODEL_DIR)), full, task)
     roomy = EpisodeLimits(max_tokens=60_000, max_generation_tokens=3_000)

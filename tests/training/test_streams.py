@@ -37,9 +37,11 @@ def test_streams_are_the_same_on_every_machine():
 def test_streams_do_not_depend_on_the_process():
     """Python's own hash differs from process to process; a stream's does not."""
     code = "from harness.training.streams import stream_seed; print(stream_seed(0, 'data_order'))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    reported = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
-    assert int(told.stdout) == stream_seed(0, "data_order")
+    assert int(reported.stdout) == stream_seed(0, "data_order")
 
 
 def test_every_name_and_seed_has_a_stream_of_its_own():
