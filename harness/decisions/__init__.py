@@ -16,7 +16,13 @@
 """
 
 from harness.decisions.criterion import Criterion, Unit
-from harness.decisions.family import CombineRule, Decision, calls_for_second_look, decision
+from harness.decisions.family import (
+    CombineRule,
+    Decision,
+    calls_for_second_look,
+    decision,
+    with_assertions,
+)
 from harness.decisions.methods import METHODS, method_named
 from harness.decisions.outcome import Outcome, Verdict
 from harness.decisions.pairing import PairedScores, Rows, paired_scores
@@ -39,4 +45,5 @@ __all__ = [
     "decision",
     "method_named",
     "paired_scores",
+    "with_assertions",
 ]

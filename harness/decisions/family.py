@@ -76,6 +76,30 @@ def decision(rule: DecisionRule, first: Outcomes, second: Outcomes | None = None
     return Decision(verdict, sentence, outcomes)
 
 
+def with_assertions(decided: Decision, asserted: Mapping[str, tuple[str, str]]) -> Decision:
+    """The verdict with the author's own decisions, each of which must hold beside the rule.
+
+    An assertion has no error rate, whatever the rule's is. One that is REFUTED refutes, else one
+    that is INCONCLUSIVE leaves the whole so.
+
+    Args:
+        decided: the registered rule's decision.
+        asserted: (word, message) of each assertion that came to VALIDATED, REFUTED or INCONCLUSIVE.
+    """
+    if not asserted or decided.verdict is Verdict.INVALID:
+        return decided
+    words = [decided.verdict, *(Verdict(word) for word, _ in asserted.values())]
+    worst = (Verdict.REFUTED, Verdict.INCONCLUSIVE, Verdict.VALIDATED)
+    verdict = next(word for word in worst if word in words)
+    said = [decided.sentence] if decided.verdict is verdict else []
+    said += [
+        f"{name}, an assertion without an error rate: {message.partition(chr(10))[0]}"
+        for name, (word, message) in asserted.items()
+        if word == verdict
+    ]
+    return replace(decided, verdict=verdict, sentence="; ".join(said))
+
+
 def calls_for_second_look(rule: DecisionRule, first: Outcomes) -> bool:
     """Whether the rule has a second look, and the first, each criterion by itself, calls for it."""
     look = rule.second_look

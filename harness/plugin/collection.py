@@ -19,12 +19,16 @@ _CARD = re.compile(r"""^CARD\s*=\s*["']([^"']+)["']""", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Subject:
-    """What one item speaks of: the preflight, gate, arm or criterion called `name`."""
+    """What one item speaks of: the preflight, gate, arm or criterion called `name`.
+
+    `asserted` is a test of the author's own, which speaks of itself.
+    """
 
     experiment: str
     scale: str
     stage: str
     name: str
+    asserted: bool = False
 
     def properties(self) -> list[tuple[str, str]]:
         """What JUnit says of the item; `arm` is empty if the item speaks of no single arm."""

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from harness.protocol.stages import ArmSummary, BaseSummary
 
 
+@dataclass(frozen=True)
+class Assertion:
+    """A test of the author's own, the stage that it is of, and the sha256 of its source."""
+
+    stage: str
+    source_sha256: str
+
+
 @dataclass
 class Facts:
     """All that one process, or all of them together, learned about one experiment."""
@@ -27,6 +35,7 @@ class Facts:
     notes: tuple[str, ...] = ()
     diagnostics: tuple[str, ...] = ()
     attempts: int = 0
+    assertions: dict[str, Assertion] = field(default_factory=dict)
 
     def to_plain(self) -> JsonValue:
         """Dicts, lists and plain values only: anything else would end an xdist run."""
@@ -47,6 +56,7 @@ class Facts:
         self.decision = other.decision or self.decision
         self.notes = other.notes or self.notes
         self.diagnostics = other.diagnostics or self.diagnostics
+        self.assertions |= other.assertions
         self.attempts = max(self.attempts, other.attempts)
 
     def checked(self, stage: str, name: str) -> Finding | GateFinding | None:
@@ -78,7 +88,7 @@ class Facts:
         if stage == "arm" and name in self.arms:
             known = asdict(self.arms[name])
             return {key: known[key] for key in known if key != "name" and "planned" not in key}
-        if stage == "decision" and self.decision is not None:
+        if stage == "decision" and self.decision is not None and name in self.decision.outcomes:
             outcome = asdict(self.decision.outcomes[name])
             return {key: outcome[key] for key in ("estimate", "lower", "upper", "margin")}
         return {}

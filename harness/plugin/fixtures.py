@@ -8,13 +8,16 @@ by each item that needed it, and is not tried twice.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pytest
 
 from harness.errors import HarnessError
+from harness.plugin import assertions
 from harness.plugin.collection import card_of
 from harness.plugin.facts import named
 from harness.plugin.options import SETTINGS
@@ -22,10 +25,15 @@ from harness.plugin.recording import RecordedRun, facts_of
 
 if TYPE_CHECKING:
     from harness.audit.finding import Finding, GateFinding
+    from harness.cards import Card
     from harness.decisions import Outcome
     from harness.protocol.stages import ArmSummary, ExperimentRun
+    from harness.records import StepRecord
 
     OpenCard = Callable[[Path], ExperimentRun]
+
+
+Value = TypeVar("Value")
 
 
 @pytest.fixture(scope="session")
@@ -65,24 +73,29 @@ def experiment_run(request: pytest.FixtureRequest, open_card: OpenCard) -> Itera
 
 
 @pytest.fixture(scope="module")
-def passed_preflights(experiment_run: RecordedRun) -> None:
-    """Every preflight, and all of them passed."""
-    block_if("preflight", experiment_run.failed_preflights())
+def passed_preflights(request: pytest.FixtureRequest, experiment_run: RecordedRun) -> None:
+    """Every preflight, the author's own included, and all of them passed."""
+    found = experiment_run.failed_preflights()
+    block_if("preflight", {**found, **assertions.failed(request, "preflight")})
 
 
 @pytest.fixture(scope="module")
-def pilot(experiment_run: RecordedRun, passed_preflights: None) -> None:
-    """The first steps of every arm."""
+def pilot(
+    experiment_run: RecordedRun, passed_preflights: None
+) -> Mapping[str, Sequence[StepRecord]]:
+    """The first steps of every arm: step records by arm, copies that a test may not change."""
     with blocking("pilot"):
-        experiment_run.pilot()
+        return copies(experiment_run.pilot())
 
 
 @pytest.fixture(scope="module")
-def passed_gates(experiment_run: RecordedRun, pilot: None) -> None:
-    """Every activation gate, and all of them passed."""
+def passed_gates(
+    request: pytest.FixtureRequest, experiment_run: RecordedRun, pilot: object
+) -> None:
+    """Every activation gate, the author's own included, and all of them passed."""
     with blocking("gates"):
-        failed = experiment_run.failed_gates()
-    block_if("gate", failed)
+        found = experiment_run.failed_gates()
+    block_if("gate", {**found, **assertions.failed(request, "gate")})
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +103,25 @@ def trained_arms(experiment_run: RecordedRun, passed_gates: None) -> None:
     """Every arm trained to its last step and evaluated."""
     with blocking("training"):
         experiment_run.train()
+
+
+@pytest.fixture(scope="module")
+def card(experiment_run: RecordedRun) -> Card:
+    """The card as it is registered at this scale."""
+    return experiment_run.card
+
+
+@pytest.fixture(scope="module")
+def arms(experiment_run: RecordedRun, trained_arms: None) -> Mapping[str, ArmSummary]:
+    """What each trained arm did, by name."""
+    return MappingProxyType(dict(experiment_run.facts.arms))
+
+
+@pytest.fixture(scope="module")
+def rows(experiment_run: RecordedRun, trained_arms: None) -> Mapping[str, Mapping[str, float]]:
+    """The score of each evaluated item by its id, by arm; those of the base model as `base`."""
+    with blocking("evaluation"):
+        return copies(experiment_run.rows())
 
 
 @pytest.fixture
@@ -100,7 +132,7 @@ def preflight(request: pytest.FixtureRequest, experiment_run: RecordedRun) -> Fi
 
 
 @pytest.fixture
-def gate(request: pytest.FixtureRequest, experiment_run: RecordedRun, pilot: None) -> GateFinding:
+def gate(request: pytest.FixtureRequest, experiment_run: RecordedRun, pilot: object) -> GateFinding:
     """One activation gate, measured on the pilot."""
     with in_one_line():
         return experiment_run.gate(request.param)
@@ -125,6 +157,11 @@ def criterion(
     if outcome.invalid:
         fail(outcome.sentence)
     return outcome
+
+
+def copies(values: Mapping[str, Value]) -> Mapping[str, Value]:
+    """The same by name, so that what a test changes reaches no gate and no decision."""
+    return MappingProxyType(copy.deepcopy(dict(values)))
 
 
 @contextlib.contextmanager

@@ -52,9 +52,17 @@ class ExperimentLedger:
         return self.card.stem
 
     @cached_property
-    def declared(self) -> dict[str, list[str]]:
+    def registered(self) -> dict[str, list[str]]:
         """What the experiment declares, by stage; nothing if the card could not be loaded."""
         return declared(self.experiment) if self.experiment else {}
+
+    @property
+    def declared(self) -> dict[str, list[str]]:
+        """What is registered and what the test file asserts of its own, by stage."""
+        names = {stage: list(each) for stage, each in self.registered.items()}
+        for name, asserted in self.facts.assertions.items():
+            names.setdefault(asserted.stage, []).append(name)
+        return names
 
     @property
     def not_run(self) -> list[str]:
@@ -77,7 +85,7 @@ class ExperimentLedger:
         """Stage and name of what an item speaks of, both empty if it speaks of neither."""
         for stage, names in self.declared.items():
             for name in names:
-                if item.endswith(f"[{name}]"):
+                if item.endswith((f"[{name}]", f"::{name}")):
                     return stage, name
         return "", ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +14,10 @@ from harness.plugin.facts import Facts, named
 
 if TYPE_CHECKING:
     from harness.audit.finding import GateFinding
+    from harness.cards import Card
     from harness.decisions import Decision
     from harness.protocol.stages import ArmSummary, ExperimentRun
+    from harness.records import StepRecord
 
 _FACTS = pytest.StashKey[dict[str, Facts]]()
 
@@ -58,11 +60,21 @@ class RecordedRun:
             if not finding.ok
         }
 
-    def pilot(self) -> None:
+    @property
+    def card(self) -> Card:
+        """The card at the scale of the run."""
+        return self._run.experiment.card
+
+    def pilot(self) -> Mapping[str, Sequence[StepRecord]]:
         """The first steps of every arm, and what a reader may learn from them."""
         with self._counting_attempts():
-            self._run.pilot()
+            steps = self._run.pilot()
         self.facts.notes = self._run.pilot_notes()
+        return steps
+
+    def rows(self) -> Mapping[str, Mapping[str, float]]:
+        """The scores of every evaluated arm and of the base model, by item."""
+        return self._run.rows()
 
     def gate(self, metric: str) -> GateFinding:
         """One activation gate."""

@@ -4,6 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
+from harness.plugin.assertions import said
 from harness.plugin.collection import SUBJECT, Subject
 from harness.plugin.facts import Facts
 from harness.plugin.recording import facts_of
@@ -38,7 +39,8 @@ def pytest_runtest_makereport(
     item.user_properties[:] = [*kept, *added.items()]
     report.user_properties = list(item.user_properties)
     found = word == "REFUTED" or facts.problem(subject.stage, subject.name)
-    if report.when == "call" and found and isinstance(error, AssertionError):
+    own = subject.asserted  # pytest shows an assert of the author's best
+    if report.when == "call" and found and not own and isinstance(error, AssertionError):
         report.longrepr = reason  # a finding, not a bug: the line says it all, a traceback nothing
     setattr(
         report,
@@ -83,6 +85,8 @@ def item_verdict(
     if report.when != "call":
         word = "BLOCKED" if report.failed and message.startswith("BLOCKED by ") else "INVALID"
         return word, message
+    if subject.asserted:
+        return asserted_verdict(subject.stage, report, error)
     if subject.stage == "decision":
         assert facts.decision is not None, "the criterion's fixture has asked for it"
         ruled = facts.decision.outcomes[subject.name]
@@ -97,6 +101,23 @@ def item_verdict(
     if report.passed and problem:
         return "INVALID", f"the test passed although its check did not: {problem}"
     return ("PASSED", "") if report.passed else ("INVALID", problem or message)
+
+
+def asserted_verdict(
+    stage: str, report: pytest.TestReport, error: BaseException | None
+) -> tuple[str, str]:
+    """The word of a test of the author's own and what it said: pytest's outcome, and its message.
+
+    Only a decision can be REFUTED or INCONCLUSIVE; what is skipped, or breaks, is INVALID.
+    """
+    if report.passed and error is None:
+        return ("VALIDATED", "the assertion held") if stage == "decision" else ("PASSED", "")
+    message = said(error) if error else f"the test {report.outcome} without an assertion"
+    if stage == "decision" and isinstance(error, pytest.xfail.Exception):  # a kind of failure
+        return "INCONCLUSIVE", message
+    if stage == "decision" and isinstance(error, AssertionError | pytest.fail.Exception):
+        return "REFUTED", message
+    return "INVALID", message
 
 
 def message_of(error: BaseException | None) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from harness.plugin.ledger import ExperimentLedger
+from harness.plugin.ledger import ExperimentLedger, ItemRecord
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,26 @@ def verdict_of(ledger: ExperimentLedger) -> Verdict:
     if problem := first_problem(ledger):
         return Verdict("INVALID", problem)
     decision, why = ledger.facts.decision, undecided(ledger)
+    asserted = {record.name: (record.verdict, record.reason) for record in assertions(ledger)}
+    if decision is not None and asserted:
+        from harness.decisions import with_assertions  # loads scipy, which only a decision needs
+
+        decision = with_assertions(decision, asserted)
     if decision is not None and decision.verdict == "REFUTED" and ledger.records_of("REFUTED"):
         why = ""
     if decision is None or why:
         return Verdict(None, f"not decided: {why}")
     return Verdict(str(decision.verdict), decision.sentence)
+
+
+def assertions(ledger: ExperimentLedger) -> list[ItemRecord]:
+    """The items of the author's own decisions that came to an outcome."""
+    known = ledger.facts.assertions
+    return [
+        record
+        for record in ledger.records_of("VALIDATED", "REFUTED", "INCONCLUSIVE")
+        if record.name in known
+    ]
 
 
 def first_problem(ledger: ExperimentLedger) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 
 from harness.cards import GateCheck
+from harness.plugin.facts import Assertion
 from harness.plugin.ledger import ExperimentLedger
 from harness.plugin.verdict import Verdict
 from harness.store.files import make_folder, storage_errors, write_atomic
@@ -61,7 +62,7 @@ def document(ledger: ExperimentLedger, verdict: Verdict) -> Json:
         "verdict": verdict.word,
         "sentence": verdict.sentence,
         "criteria": [criterion(ledger, name) for name in names.get("decision", ())],
-        "gates": [gate(ledger, check) for check in experiment.gates] if experiment else [],
+        "gates": gates(ledger),
         "preflights": [preflight(ledger, name) for name in names.get("preflight", ())],
         "arms": [arm(ledger, name) for name in names.get("arm", ())],
         "base": asdict(facts.base) if facts.base else {"accuracy": None, "n_items": None},
@@ -87,7 +88,38 @@ def criterion(ledger: ExperimentLedger, name: str) -> Json:
     if outcome := ledger.outcomes().get(name):
         keys = [*shown, "n", "alpha", "method"]
         shown = {key: getattr(outcome, key) for key in keys}
+    if asserted := ledger.facts.assertions.get(name):
+        return {"id": name} | shown | asserted_by(ledger, name, asserted)
     return {"id": name} | shown | {"outcome": ledger.word("decision", name)}
+
+
+def asserted_by(ledger: ExperimentLedger, name: str, asserted: Assertion) -> Json:
+    """What a test of the author's own came to, and that it is one: no error rate stands behind."""
+    records = [record for record in ledger.records.values() if record.name == name]
+    return {
+        "outcome": ledger.word(asserted.stage, name),
+        "sentence": records[0].reason if records else None,
+        "assertion": True,
+        "source_sha256": asserted.source_sha256,
+    }
+
+
+def gates(ledger: ExperimentLedger) -> list[Json]:
+    """The registered gates and then the author's own, which have no value and no bounds."""
+    registered = ledger.experiment.gates if ledger.experiment else ()
+    bare = dict.fromkeys(("value", "min", "max", "one_of"))
+    own = [
+        {"metric": name, **bare, "ok": ok_of(ledger.word("gate", name))}
+        | asserted_by(ledger, name, asserted)
+        for name, asserted in ledger.facts.assertions.items()
+        if asserted.stage == "gate"
+    ]
+    return [*(gate(ledger, check) for check in registered), *own]
+
+
+def ok_of(word: str) -> bool | None:
+    """Whether an item passed; None if it has not run."""
+    return None if word in ("NOT RUN", "BLOCKED") else word == "PASSED"
 
 
 def gate(ledger: ExperimentLedger, check: GateCheck) -> Json:
@@ -106,6 +138,16 @@ def gate(ledger: ExperimentLedger, check: GateCheck) -> Json:
 def preflight(ledger: ExperimentLedger, name: str) -> Json:
     """One preflight; `outcome` is passed, failed, error or not_run."""
     known = ledger.facts.preflights.get(name)
+    if asserted := ledger.facts.assertions.get(name):
+        own = asserted_by(ledger, name, asserted)
+        outcome = {"PASSED": "passed", "NOT RUN": "not_run", "BLOCKED": "error"}
+        return own | {
+            "id": name,
+            "outcome": outcome.get(str(own["outcome"]), "failed"),
+            "message": own["sentence"] or "",
+            "notes": [],
+            "metrics": {},
+        }
     if known is None:
         return {"id": name, "outcome": "not_run", "message": "", "notes": [], "metrics": {}}
     return {

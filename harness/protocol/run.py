@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,7 @@ from harness.protocol.scores import of_steps
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun
 from harness.protocol.tuning import Tuner
+from harness.records import StepRecord
 from harness.store import RunStore, produce_all
 from harness.tasks.task import Task
 
@@ -174,11 +176,12 @@ class CardRun:
         document = self._document(flight, self._context_of(flight))
         return chosen_backend(arm, LossEvidence.of(document).clients)
 
-    def pilot(self) -> None:
+    def pilot(self) -> Mapping[str, Sequence[StepRecord]]:
         """The first steps of every arm, at the tuned learning rates if there is a tuning stage."""
         self._tune()
         self._arms.pilot()
         self._refuse_unmeasured()
+        return self._arms.pilot_evidence()
 
     def _refuse_unmeasured(self) -> None:
         """A criterion of training steps must name what the steps measure, before all are taken.
@@ -220,6 +223,12 @@ class CardRun:
         """What a trained arm did, counted from its stored steps."""
         arm = self.experiment.arm(name)
         return self._arms.summary(arm, called_for=arm.look == 1 or self._decider.second_look())
+
+    def rows(self) -> Mapping[str, Mapping[str, float]]:
+        """The scores of the base model and of every arm that was trained, by item."""
+        second = self._decider.second_look()
+        arms = [arm for arm in self.experiment.arms if arm.look == 1 or second]
+        return {"base": self._arms.rows(None)} | {arm.name: self._arms.rows(arm) for arm in arms}
 
     def base(self) -> BaseSummary:
         """The base model's evaluation."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pydantic.dataclasses import dataclass
@@ -12,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from harness.audit.finding import Finding, GateFinding
 from harness.cards import Experiment
 from harness.decisions import Decision
+from harness.records import StepRecord
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,8 @@ class ExperimentRun(Protocol):
         """One preflight: its evidence is collected once and checked each time."""
         ...
 
-    def pilot(self) -> None:
-        """The first steps of every arm."""
+    def pilot(self) -> Mapping[str, Sequence[StepRecord]]:
+        """The first steps of every arm: their records, by arm."""
         ...
 
     def gate(self, metric: str) -> GateFinding:
@@ -93,6 +95,10 @@ class ExperimentRun(Protocol):
 
     def arm(self, name: str) -> ArmSummary:
         """What a trained arm did."""
+        ...
+
+    def rows(self) -> Mapping[str, Mapping[str, float]]:
+        """The score of each evaluated item by its id, by arm; `base` is the base model."""
         ...
 
     def base(self) -> BaseSummary:

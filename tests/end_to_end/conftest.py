@@ -15,6 +15,7 @@ import lag_mini
 import mini
 import search_mini
 from sessions import Session, run
+from stored import copied
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,6 @@ class Preflighted:
         """Run the experiment at its mini scale; see `sessions.run`."""
         options = {"scale": self.scale, "experiment": self.experiment, **options}
         return run(folder, *arguments, **options)
-
-
-def copied(runs: Path, folder: Path) -> Path:
-    """A runs-dir with the same entries and data, without an engine's state."""
-    shutil.copytree(runs, folder / "runs", ignore=shutil.ignore_patterns("engine*"))
-    return folder / "runs"
 
 
 Shared = Callable[[str, Callable[[Path], Session]], Session]
@@ -140,3 +135,15 @@ def again(preflighted: Preflighted, tmp_path: Path) -> Callable[..., Session]:
         )
 
     return run_again
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project with the GS1 experiment, whose card and registration may be broken."""
+    folder = tmp_path / "project"
+    shutil.copytree(mini.CARDS, folder / "experiments" / "cards")
+    shutil.copytree(mini.ROOT / "tests" / "references", folder / "tests" / "references")
+    shutil.copy(mini.ROOT / "experiments" / "test_gs1.py", folder / "experiments")
+    for name in ("conftest.py", "pytest.ini"):
+        shutil.copy(mini.ROOT / name, folder)
+    return folder

@@ -1,5 +1,6 @@
 """What a run left in its store, read for comparison."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +54,9 @@ def intervals(runs: Path, name: str) -> list[list[float]]:
     """When an arm was being trained."""
     clock: list[list[float]] = arm(runs, name).read("clock")
     return clock
+
+
+def copied(runs: Path, folder: Path) -> Path:
+    """A runs-dir with the same entries and data, without an engine's state."""
+    shutil.copytree(runs, folder / "runs", ignore=shutil.ignore_patterns("engine*"))
+    return folder / "runs"

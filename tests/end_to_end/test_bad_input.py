@@ -9,7 +9,7 @@ import time
 import orjson
 import pytest
 import stored
-from mini import ARMS, CARD, CARDS, GS1, ROOT, mini_scale, write_scale
+from mini import ARMS, CARD, CARDS, GS1, mini_scale, write_scale
 from planted import PLANT
 from sessions import assert_one_line, run
 
@@ -19,18 +19,6 @@ from harness.store import RunStore
 from harness.training.identity import arm_parts, service_identity
 
 FORECAST = ("-m", "preflight", "-k", "forecast or audit")
-
-
-@pytest.fixture
-def project(tmp_path):
-    """A project with the GS1 experiment, whose card and registration may be broken."""
-    folder = tmp_path / "project"
-    shutil.copytree(CARDS, folder / "experiments" / "cards")
-    shutil.copytree(ROOT / "tests" / "references", folder / "tests" / "references")
-    shutil.copy(ROOT / "experiments" / "test_gs1.py", folder / "experiments")
-    for name in ("conftest.py", "pytest.ini"):
-        shutil.copy(ROOT / name, folder)
-    return folder
 
 
 def edit(project, part, change):

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import stored
-from mini import ARMS, BATCH, CARD, ITEMS, STEPS
+from mini import ARMS, BATCH, CARD, ITEMS, PILOT, STEPS
 from planted import AT, MARKER, PLANT
 from sessions import run
 
@@ -107,6 +107,52 @@ class TestUnchangedRerun:
         after = {path: path.stat().st_mtime_ns for path in files_of(runs / "entries")}
         assert {p for p in after if p.name != "lock"} == {p for p in entries if p.name != "lock"}
         assert all(after[p] == entries[p] for p in entries if p.name != "lock")
+
+
+OWN = """
+
+
+@pytest.mark.preflight
+def test_own_preflight(card):
+    assert card.lora_rank > 0
+
+
+@pytest.mark.gate
+def test_own_gate(pilot):
+    assert {step["step"] for steps in pilot.values() for step in steps} == set(range(PILOT))
+    assert all(step["groups"] for steps in pilot.values() for step in steps)
+
+
+@pytest.mark.decision
+def test_own_decision(arms, rows):
+    assert {name: len(scores) for name, scores in rows.items()} == dict.fromkeys(
+        ("base", *arms), ITEMS
+    )
+    assert all(arm.accuracy == sum(rows[name].values()) / ITEMS for name, arm in arms.items())
+    assert rows["base"] is None, "for once"
+"""
+
+
+class TestOwnAssertions:
+    def test_are_over_what_was_stored(self, undisturbed, preflighted, project, tmp_path):
+        """Plain tests read the run's pilot and rows; one that fails refutes in its words."""
+        file = project / "experiments" / "test_gs1.py"
+        own = OWN.replace("PILOT", str(PILOT)).replace("ITEMS", str(ITEMS))
+        file.write_text(file.read_text() + own)
+        session = run(
+            tmp_path / "session", scale=preflighted.scale, project=project,
+            runs=stored.copied(undisturbed.runs, tmp_path),
+        )  # fmt: skip
+
+        words = {
+            item["item"].partition("::")[2]: item["verdict"] for item in session.verdict["items"]
+        }
+        assert [words[f"test_own_{stage}"] for stage in ("preflight", "gate", "decision")] == [
+            "PASSED", "PASSED", "REFUTED",
+        ]  # fmt: skip
+        assert session.exit == 1
+        assert "test_own_decision, an assertion without an error rate: for once" in session.output
+        assert stored.attempts(session.runs) == stored.attempts(undisturbed.runs)
 
 
 class TestTwoWorkers:

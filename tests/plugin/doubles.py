@@ -78,9 +78,11 @@ class ScriptedRun:
         problems = tuple(filter(None, [self._script.preflights.get(id)]))
         return Finding(id, problems, (f"{id} took 0.25 s",), self._script.metrics)  # type: ignore[arg-type]
 
-    def pilot(self) -> None:
-        """Nothing but the call."""
+    def pilot(self) -> dict[str, list[dict]]:
+        """One step of each arm with one figure."""
         self.called("pilot")
+        step = {"step": 0, "metrics": {"reward": 0.5}}
+        return {arm.name: [step] for arm in self.experiment.arms}
 
     def gate(self, metric: str) -> GateFinding:
         """A value within bounds, or the script's problem."""
@@ -110,6 +112,12 @@ class ScriptedRun:
         rollouts = steps * arm.rollouts_per_step
         planned = arm.steps * arm.rollouts_per_step
         return ArmSummary(name, steps, rollouts, arm.steps, planned, 0.9022, 1319, 61.7, 0.88)
+
+    def rows(self) -> dict[str, dict[str, float]]:
+        """Two items, which every policy solved but the base model."""
+        self.called("rows")
+        names = ["base", *(arm.name for arm in self.experiment.arms)]
+        return {name: dict.fromkeys(("0", "1"), float(name != "base")) for name in names}
 
     def base(self) -> BaseSummary:
         """An accuracy below both arms'."""

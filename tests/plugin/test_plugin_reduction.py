@@ -25,7 +25,7 @@ def ledger_of(words, verdict=None):
     """
     ledger = ExperimentLedger(Path("cards/x.json"), "embedded")
     names = [f"c{index}" for index in range(len(words))]
-    ledger.declared = {"preflight": ["pins", "audit"], "gate": [], "arm": [], "decision": names}
+    ledger.registered = {"preflight": ["pins", "audit"], "gate": [], "arm": [], "decision": names}
     for name, word in zip(names, words, strict=True):
         if word != "NOT RUN":
             item = f"test_x.py::test_decision[{name}]"
