@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from harness.cards import Criterion, DecisionRule, Threshold
+from harness.cards import CriterionSpec, DecisionRule, Threshold
 from harness.cards.card import SecondLook
 from harness.decisions.family import Decision
 from harness.decisions.outcome import Outcome, Verdict
@@ -25,7 +25,7 @@ ArmMeans = Mapping[str, Sequence[float]]
 
 
 def outcome_problems(
-    rule: DecisionRule, stated: Criterion, outcome: Outcome, arm_means: ArmMeans
+    rule: DecisionRule, stated: CriterionSpec, outcome: Outcome, arm_means: ArmMeans
 ) -> list[str]:
     """Where an outcome is not that of the stated criterion on these means.
 
@@ -91,7 +91,7 @@ def outcome_problems(
     return problems
 
 
-def threshold_verdicts(stated: Criterion, arm_means: ArmMeans) -> set[Verdict]:
+def threshold_verdicts(stated: CriterionSpec, arm_means: ArmMeans) -> set[Verdict]:
     """What thresholds on the estimate say of these means; more than one where it lies on one."""
     found = set()
     for nudge, other in itertools.product((-CLOSE, CLOSE), repeat=2):

@@ -24,7 +24,7 @@ def power_report(experiment: Experiment) -> Finding:
     units = len(rule.seeds) if rule.unit == Unit.SEEDS else experiment.card.eval.n_examples
     for stated in rule.criteria:
         try:
-            criterion = Criterion.from_card(stated, rule)
+            criterion = Criterion.resolved(stated, rule)
             problems.extend(can_come_out_both_ways(criterion, units))
             block = criterion_power(criterion, experiment)
         except HarnessError as error:

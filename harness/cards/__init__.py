@@ -3,7 +3,7 @@
 Knows nothing of pytest, torch or tinker.
 """
 
-from harness.cards.card import Card, CardArm, Criterion, DecisionRule, GateCheck, Threshold
+from harness.cards.card import Card, CardArm, CriterionSpec, DecisionRule, GateCheck, Threshold
 from harness.cards.experiment import Arm, Experiment, Scale
 from harness.cards.loading import load_experiment, read_clusters
 from harness.cards.registration import Kernel, Registration
@@ -12,7 +12,7 @@ __all__ = [
     "Arm",
     "Card",
     "CardArm",
-    "Criterion",
+    "CriterionSpec",
     "DecisionRule",
     "Experiment",
     "GateCheck",

@@ -127,7 +127,7 @@ class SeedRange(Frozen):
     refuted: float = Field(ge=0)
 
 
-class Criterion(Frozen):
+class CriterionSpec(Frozen):
     """One contrast of a metric between roles, and the margin that it has to clear.
 
     The role `base` is the untrained base model. A `premise` that is not shown makes the comparison
@@ -187,7 +187,7 @@ class DecisionRule(Frozen):
     alpha: float = Field(gt=0, lt=1)
     estimand: str
     seeds: list[int]
-    criteria: list[Criterion] = Field(min_length=1)
+    criteria: list[CriterionSpec] = Field(min_length=1)
     sides: Literal[1, 2] = 2
     order_key: str | None = None
     log_events: int | None = None

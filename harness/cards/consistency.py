@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from harness.cards.card import Card, Criterion, DecisionRule, GateCheck
+from harness.cards.card import Card, CriterionSpec, DecisionRule, GateCheck
 from harness.cards.experiment import Change, Experiment
 from harness.cards.merge import changed_pointers
 from harness.cards.registration import ESTIMATOR_SETTINGS, LOSS_SETTINGS, Registration
@@ -142,7 +142,7 @@ def combine_problems(rule: DecisionRule) -> list[str]:
     return problems
 
 
-def criterion_problems(criterion: Criterion, roles: Collection[str]) -> list[str]:
+def criterion_problems(criterion: CriterionSpec, roles: Collection[str]) -> list[str]:
     """A criterion contrasts roles that there are, within bounds that hold something."""
     where, problems = f"criterion {criterion.id}: ", []
     low, high = criterion.bounds

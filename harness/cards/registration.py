@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from harness.cards.card import (
-    Criterion,
+    CriterionSpec,
     DecisionRule,
     Frozen,
     GateCheck,
@@ -330,7 +330,7 @@ class Registration(Frozen):
     extra_gates: list[GateCheck] = Field(default_factory=list)
     tuning: Tuning | None = None
     gradient_probe: GradientProbe | None = None
-    supporting: list[Criterion] = Field(default_factory=list)
+    supporting: list[CriterionSpec] = Field(default_factory=list)
     search: SearchSpec | None = None
     correctness_tolerances: dict[ToleranceName, Tolerance] = Field(default_factory=dict)
     restoration: list[list[Name]] = Field(default_factory=list)

@@ -4,15 +4,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from harness.cards import CriterionSpec, DecisionRule
 from harness.errors import CardError, StatisticsError
 from harness.names import POINT_ESTIMATE
 from harness.statistics.contrasts import Bounds, Contrast, contrast
-
-if TYPE_CHECKING:
-    from harness.cards import Criterion as StatedCriterion
-    from harness.cards import DecisionRule
 
 
 class Unit(StrEnum):
@@ -35,7 +31,8 @@ class Criterion:
     said to be a win and changes no verdict.
     ``refuted`` (weights, margin), which refutes no value below ``refuted_from``, and ``seed_range``
     (multiples that validate and refute) belong to the methods that compare the estimate itself, see
-    ``thresholds``.
+    ``thresholds``. ``steps``, first and last included, say of which training steps a metric is
+    averaged; None means all of them.
     Raises CardError for numbers that no rule can be built on.
     """
 
@@ -56,6 +53,7 @@ class Criterion:
     refuted: tuple[Mapping[str, float], float] | None = None
     refuted_from: float | None = None
     seed_range: tuple[float, float] | None = None
+    steps: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 < self.alpha < 1.0:
@@ -88,8 +86,8 @@ class Criterion:
             )
 
     @classmethod
-    def from_card(cls, stated: "StatedCriterion", rule: "DecisionRule") -> "Criterion":
-        """Build it from a decision rule, whether the card or the registration states it."""
+    def resolved(cls, stated: CriterionSpec, rule: DecisionRule) -> "Criterion":
+        """A criterion as its rule completes it: what it leaves open is the rule's."""
         refuted, ranges = stated.refuted, stated.seed_range
         return cls(
             id=stated.id,
@@ -109,6 +107,7 @@ class Criterion:
             refuted=None if refuted is None else (refuted.weights, refuted.margin),
             refuted_from=None if refuted is None else refuted.least,
             seed_range=None if ranges is None else (ranges.validated, ranges.refuted),
+            steps=stated.steps,
         )
 
     def contrast(self) -> Contrast:

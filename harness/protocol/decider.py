@@ -15,8 +15,7 @@ from harness.audit.decided import (
 )
 from harness.audit.episode_report import episode_lines
 from harness.audit.staleness_report import staleness_lines
-from harness.cards import Arm, Experiment, read_clusters
-from harness.cards import Criterion as StatedCriterion
+from harness.cards import Arm, CriterionSpec, Experiment, read_clusters
 from harness.decisions import (
     Criterion,
     Decision,
@@ -72,18 +71,17 @@ class Decider:
         trained = [arm for look in taken for arm in self.experiment.look(look)]
         lines: list[str] = []
         for look in taken:
-            for stated in self.experiment.rule.criteria:
-                criterion = self._criterion(stated)
+            for criterion in self._criteria:
                 found = diagnostics.lines(
                     criterion,
-                    self._scores(stated, look),
+                    self._scores(criterion, look),
                     self._unit_ids(criterion),
                     clusters=self._clusters,
                 )
                 lines.extend(f"look {look}: {line}" if len(taken) > 1 else line for line in found)
             lines.extend(
-                f"{stated.id} (supporting, decides nothing): {self._decide(stated, look).sentence}"
-                for stated in self.experiment.registration.supporting
+                f"{each.id} (supporting, decides nothing): {self._decide(each, look).sentence}"
+                for each in self._supporting
             )
         if self.experiment.lagged:
             for arm in trained:
@@ -96,24 +94,38 @@ class Decider:
 
     def _alone(self, look: int) -> dict[str, Outcome]:
         """Each criterion of the rule on one look, by itself."""
-        return {stated.id: self._decide(stated, look) for stated in self.experiment.rule.criteria}
+        return {criterion.id: self._decide(criterion, look) for criterion in self._criteria}
 
-    def _decide(self, stated: StatedCriterion, look: int) -> Outcome:
+    def _decide(self, criterion: Criterion, look: int) -> Outcome:
         """One criterion by itself.
 
         Raises:
             RunError: what was decided does not follow from the stored results.
         """
-        criterion = self._criterion(stated)
-        scores, units = self._scores(stated, look), self._unit_ids(criterion)
+        scores, units = self._scores(criterion, look), self._unit_ids(criterion)
         outcome = decide(criterion, scores, units, clusters=self._clusters)
-        means = {role: self._arm_means(stated, role, look) for role in stated.weights}
+        means = {role: self._arm_means(criterion, role, look) for role in criterion.weights}
+        # held to the file's own words, not to what was made of them here
+        stated = self._stated[criterion.id]
         if problems := outcome_problems(self.experiment.rule, stated, outcome, means):
             raise RunError("\n".join(problems))
         return outcome
 
-    def _criterion(self, stated: StatedCriterion) -> Criterion:
-        return Criterion.from_card(stated, self.experiment.rule)
+    @cached_property
+    def _stated(self) -> Mapping[str, CriterionSpec]:
+        """Criteria as rule and registration state them, by id."""
+        rule, supporting = self.experiment.rule, self.experiment.registration.supporting
+        return {stated.id: stated for stated in (*supporting, *rule.criteria)}
+
+    @cached_property
+    def _criteria(self) -> tuple[Criterion, ...]:
+        rule = self.experiment.rule
+        return tuple(Criterion.resolved(stated, rule) for stated in rule.criteria)
+
+    @cached_property
+    def _supporting(self) -> tuple[Criterion, ...]:
+        stated = self.experiment.registration.supporting
+        return tuple(Criterion.resolved(each, self.experiment.rule) for each in stated)
 
     def _unit_ids(self, criterion: Criterion) -> Sequence[str]:
         """What is counted: the registered items, or the registered seeds."""
@@ -126,55 +138,56 @@ class Decider:
         pinned = self.experiment.rule.clusters
         return None if pinned is None else read_clusters(self.cards_dir, pinned)
 
-    def _scores(self, stated: StatedCriterion, look: int) -> Mapping[str, Mapping[str, float]]:
+    def _scores(self, criterion: Criterion, look: int) -> Mapping[str, Mapping[str, float]]:
         """Scores by role: of items, averaged over a role's seeds, or of seeds.
 
         Raises:
             RunError: rows or steps are missing.
             StatisticsError: an item has fewer samples than its metric needs.
         """
-        arms = {role: self.experiment.role(role, look) for role in stated.weights if role != BASE}
-        if of_steps(stated.metric):
+        arms = {
+            role: self.experiment.role(role, look) for role in criterion.weights if role != BASE
+        }
+        if of_steps(criterion.metric):
             return {
-                role: {str(arm.seed): self._step_mean(arm, stated) for arm in of_role}
+                role: {str(arm.seed): self._step_mean(arm, criterion) for arm in of_role}
                 for role, of_role in arms.items()
             }
-        base = self._item_scores(None, stated)
+        base = self._item_scores(None, criterion)
         by_role = {
-            role: {arm.seed: self._item_scores(arm, stated) for arm in of_role}
+            role: {arm.seed: self._item_scores(arm, criterion) for arm in of_role}
             for role, of_role in arms.items()
         }
-        if self._criterion(stated).unit == Unit.SEEDS:
+        if criterion.unit == Unit.SEEDS:
             return scores_by_seed(by_role, base)
         return {role: averaged(list(of.values())) for role, of in by_role.items()} | {BASE: base}
 
-    def _step_mean(self, arm: Arm, stated: StatedCriterion) -> float:
-        first, last = self._steps(stated)
-        return step_mean(f"arm {arm.name}", self.arms.figures(arm), stated.metric, first, last)
+    def _step_mean(self, arm: Arm, criterion: Criterion) -> float:
+        first, last = self._steps(criterion)
+        return step_mean(f"arm {arm.name}", self.arms.figures(arm), criterion.metric, first, last)
 
-    def _item_scores(self, arm: Arm | None, stated: StatedCriterion) -> dict[str, float]:
-        return item_scores(self.arms.item_rows(arm), stated.metric)
+    def _item_scores(self, arm: Arm | None, criterion: Criterion) -> dict[str, float]:
+        return item_scores(self.arms.item_rows(arm), criterion.metric)
 
-    def _steps(self, stated: StatedCriterion) -> tuple[int, int]:
+    def _steps(self, criterion: Criterion) -> tuple[int, int]:
         """The first and the last step that the criterion averages."""
-        return stated.steps or (0, self.experiment.card.steps - 1)
+        return criterion.steps or (0, self.experiment.card.steps - 1)
 
-    def _arm_means(self, stated: StatedCriterion, role: str, look: int) -> list[float]:
+    def _arm_means(self, criterion: Criterion, role: str, look: int) -> list[float]:
         """The mean score of each arm of a role, straight from rows or steps."""
         arms = self.experiment.role(role, look)
-        if of_steps(stated.metric):
-            first, last = self._steps(stated)
-            return [steps_mean(self.arms.figures(a), stated.metric, first, last) for a in arms]
+        if of_steps(criterion.metric):
+            first, last = self._steps(criterion)
+            return [steps_mean(self.arms.figures(a), criterion.metric, first, last) for a in arms]
         policies = [None] if role == BASE else arms
-        return [rows_mean(self.arms.item_rows(policy), stated.metric) for policy in policies]
+        return [rows_mean(self.arms.item_rows(policy), criterion.metric) for policy in policies]
 
     def _beside(self, trained: Sequence[Arm]) -> list[str]:
         """What seeds and ablations say beside the verdict."""
         by_role: dict[str, dict[int, Mapping[str, float]]] = {}
         for arm in trained:
             by_role.setdefault(arm.role, {})[arm.seed] = self.arms.rows(arm)
-        stated = [c for c in self.experiment.rule.criteria if not of_steps(c.metric)]
-        criteria = [self._criterion(criterion) for criterion in stated]
+        criteria = [c for c in self._criteria if not of_steps(c.metric)]
         weighed, base = self.experiment.weighed_roles, self.arms.rows(None)
         lines = [line for c in criteria for line in beside.seed_lines(c, by_role, base)]
         for role in (role for role in by_role if role not in weighed):

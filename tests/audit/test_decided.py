@@ -11,7 +11,7 @@ from harness.audit.decided import (
     threshold_verdicts,
     whole_verdict,
 )
-from harness.cards import Criterion as Stated
+from harness.cards import CriterionSpec
 from harness.cards.card import SecondLook
 from harness.decisions import Criterion, Decision, Verdict, calls_for_second_look, decide, decision
 from harness.errors import RunError
@@ -22,7 +22,7 @@ MEANS = {"treatment": [0.8], "baseline": [0.1]}
 
 
 @pytest.fixture(name="stated")
-def _stated(experiment) -> Stated:
+def _stated(experiment) -> CriterionSpec:
     """The card's criterion: treatment minus baseline above -0.05."""
     return experiment.rule.criteria[0]
 
@@ -35,7 +35,7 @@ def _outcome(experiment, stated):
         role: {item: float(place < n) for place, item in enumerate(ITEMS)}
         for role, n in right.items()
     }
-    return decide(Criterion.from_card(stated, experiment.rule), scores, ITEMS)
+    return decide(Criterion.resolved(stated, experiment.rule), scores, ITEMS)
 
 
 def test_a_decision_that_follows_is_let_through(experiment, stated, outcome):
@@ -101,7 +101,7 @@ def thresholds(**changed):
         "id": "drop", "metric": "f4", "weights": {"a": 1, "b": -1}, "bounds": (0, 1),
         "margin": 0.05, "refuted": {"weights": {"a": 1, "b": -1}, "margin": 0.05, "least": -0.05},
     }  # fmt: skip
-    return Stated.model_validate(stated | changed, strict=False)
+    return CriterionSpec.model_validate(stated | changed, strict=False)
 
 
 @pytest.mark.parametrize(

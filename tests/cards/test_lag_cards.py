@@ -73,7 +73,7 @@ def test_every_criterion_is_exhaustive_and_exclusive(card, scale):
     """No data validate and refute at once, and thresholds can be met."""
     experiment = load(card, scale)
     for stated in experiment.rule.criteria:
-        criterion = Criterion.from_card(stated, experiment.rule)
+        criterion = Criterion.resolved(stated, experiment.rule)
         assert can_come_out_both_ways(criterion, experiment.card.eval.n_examples) == []
 
 

@@ -58,7 +58,7 @@ def test_the_rule_averages_the_last_twelve_updates_and_can_come_out_both_ways(ex
     assert rule.combine == "all_must_agree"
     for stated in rule.criteria:
         assert stated.premise == stated.id.startswith("lag_bites")
-        assert can_come_out_both_ways(Criterion.from_card(stated, rule), 64) == []
+        assert can_come_out_both_ways(Criterion.resolved(stated, rule), 64) == []
         assert ("lag 16" in (stated.next_step or "")) == stated.premise
 
 

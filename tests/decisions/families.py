@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.cards import Criterion, DecisionRule
+from harness.cards import CriterionSpec, DecisionRule
 from harness.cards.card import SecondLook
 from harness.decisions import Outcome, Verdict
 
@@ -52,8 +52,11 @@ def rule_of(
         estimand="gap",
         seeds=[0],
         criteria=[
-            *(Criterion(id=id, premise=True, next_step=s, **stated) for id, s in premises.items()),
-            *(Criterion(id=id, **stated) for id in claims),
+            *(
+                CriterionSpec(id=id, premise=True, next_step=s, **stated)
+                for id, s in premises.items()
+            ),
+            *(CriterionSpec(id=id, **stated) for id in claims),
         ],
         combine=combine,
         second_look=SecondLook(criterion=claims[0], low=RANGE[0], high=RANGE[1])

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.cards import Criterion as StatedCriterion
-from harness.cards import DecisionRule
+from harness.cards import CriterionSpec, DecisionRule
 from harness.decisions import METHODS, Criterion, Unit, Verdict, decide, method_named
 from harness.decisions.rule import registered_order
 from harness.errors import CardError
@@ -432,7 +431,7 @@ def test_binary_method_refuses_fractional_scores(registered: Registered, table: 
 
 def test_criterion_from_a_card() -> None:
     """A card's stated criterion and rule give the two-sided criterion of the same numbers."""
-    stated = StatedCriterion(
+    stated = CriterionSpec(
         id="primary", metric="accuracy", weights={"t": 1, "b": -1}, bounds=(0, 1), margin=-0.05
     )
     rule = DecisionRule(
@@ -444,12 +443,12 @@ def test_criterion_from_a_card() -> None:
         seeds=[0],
         criteria=[stated],
     )
-    criterion = Criterion.from_card(stated, rule)
+    criterion = Criterion.resolved(stated, rule)
     assert (criterion.sides, criterion.seeds, criterion.pair) == (2, (0,), ("t", "b"))
     assert (criterion.order_key, criterion.log_events, criterion.premise) == (None, None, False)
 
     fuller = rule.model_copy(update={"sides": 1, "order_key": "key", "log_events": 3})
-    criterion = Criterion.from_card(stated, fuller)
+    criterion = Criterion.resolved(stated, fuller)
     assert (criterion.sides, criterion.order_key, criterion.log_events) == (1, "key", 3)
 
 

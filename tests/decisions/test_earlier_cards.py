@@ -27,7 +27,7 @@ def alone(rule, base, baseline, treatment):
     """Each criterion by itself on one look, from numbers of right items."""
     rows = {"base": scores(base), "baseline": scores(baseline), "treatment": scores(treatment)}
     ids = list(rows["base"])
-    return {c.id: decide(Criterion.from_card(c, rule), rows, ids) for c in rule.criteria}
+    return {c.id: decide(Criterion.resolved(c, rule), rows, ids) for c in rule.criteria}
 
 
 @pytest.mark.parametrize("name", ["cosine", "softmax"])

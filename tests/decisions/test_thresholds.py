@@ -220,7 +220,7 @@ def test_parts_of_a_rule_that_do_not_belong_together_are_refused(registered, rat
 
 def test_a_criterion_of_its_own_method_and_unit():
     """What a criterion names replaces the rule's: items and seeds in one rule."""
-    own = cards.Criterion(
+    own = cards.CriterionSpec(
         id="clip",
         metric="staleness/clip_raw",
         weights={"t": 1, "b": -1.5},
@@ -240,7 +240,7 @@ def test_a_criterion_of_its_own_method_and_unit():
         seeds=[0],
         criteria=[own],
     )
-    criterion = Criterion.from_card(own, rule)
+    criterion = Criterion.resolved(own, rule)
 
     assert (criterion.method, criterion.unit, criterion.seeds) == (
         "point_thresholds",

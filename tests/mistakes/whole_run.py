@@ -73,10 +73,10 @@ def evaluated_with(change: Callable[[Any], Any]) -> Edit:
 def decided_with(**changes: Any) -> Edit:
     """A criterion is decided with another setting than registered."""
 
-    def criterion(original: Any, self: Any, stated: Any) -> Any:
-        return dataclasses.replace(original(self, stated), **changes)
+    def decided(original: Any, self: Any, criterion: Any, look: Any) -> Any:
+        return original(self, dataclasses.replace(criterion, **changes), look)
 
-    return method(Decider, "_criterion", criterion)
+    return method(Decider, "_decide", decided)
 
 
 # -- training ------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from service_doubles import GRPO, GS1, STEPS
 
-from harness.cards.card import ClusterFile, Criterion, Schedule, SecondLook
+from harness.cards.card import ClusterFile, CriterionSpec, Schedule, SecondLook
 from harness.cards.consistency import (
     combine_problems,
     look_problems,
@@ -95,7 +95,7 @@ def test_ablation_is_reported_beside_the_verdict_and_decides_nothing(fakes, othe
 
 def test_a_criterion_may_weigh_the_base_model(fakes, other):
     """Its estimate is the arm's accuracy less the base model's."""
-    criterion = Criterion(
+    criterion = CriterionSpec(
         id="above", metric="accuracy", weights={"treatment": 1, "base": -1}, bounds=(0, 1),
         margin=0.03,
     )  # fmt: skip
