@@ -24,6 +24,7 @@ def experiment_problems(experiment: Experiment) -> list[str]:
         *pilot_problems(card, registration),
         *kernel_problems(card, registration),
         *estimator_problems(registration),
+        *drop_problems(card, registration),
         *loss_problems(registration),
         *tolerance_problems(card, registration),
         *lag_problems(registration),
@@ -261,6 +262,23 @@ def kernel_problems(card: Card, registration: Registration) -> list[str]:
         if schedule is not None and schedule.groups_per_batch < 2:
             problems.append(f"arm {spec.name}: gs1 needs at least 2 prompts a step, not 1")
     return problems
+
+
+def drop_problems(card: Card, registration: Registration) -> list[str]:
+    """Where groups of equal rewards are dropped, no arm has groups that are always dropped."""
+    if not registration.training.drop_zero_variance_groups:
+        return []
+    stated = {arm.name: arm for arm in card.arms or ()}
+    schedules = {
+        spec.name: spec.schedule if (arm := stated.get(spec.name)) is None else arm.schedule()
+        for spec in registration.arms
+    }
+    return [
+        f"arm {name}: group_size is 1, and drop_zero_variance_groups would drop every group; "
+        "sample 2 rollouts a prompt, or drop none"
+        for name, schedule in schedules.items()
+        if schedule is not None and schedule.group_size < 2
+    ]
 
 
 def estimator_problems(registration: Registration) -> list[str]:

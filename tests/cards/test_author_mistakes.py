@@ -163,3 +163,12 @@ def test_gate_says_one_thing(change, line, card):
     card.edit(".embedded", lambda s: change(s["patch"]["card"]["activation_gate"]["checks"]))
 
     assert [True] == [line in reported for reported in said(card)]
+
+
+def test_groups_of_one_are_never_dropped(card):
+    """An arm with one rollout a prompt would train on nothing where equal rewards are dropped."""
+    card.edit(".registration", lambda d: d["training"].update(drop_zero_variance_groups=True))
+
+    (line,) = [line for line in said(card) if "drop_zero_variance_groups" in line]
+
+    assert "arm gs1_seed0: group_size is 1" in line
