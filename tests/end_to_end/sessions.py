@@ -24,6 +24,9 @@ from mini import ROOT
 from harness.embedded import MODEL_DIR, MODEL_NAME
 
 HERE = Path(__file__).parent
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell's job in the background ignores Ctrl-C, and whatever it starts would too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 EXPERIMENT = "test_gs1.py"
 # a traceback's error, not the letter of an item's error with the percentage at the line's end
 ERROR_LINE = re.compile(r"^E {3,}(?! *\[ *\d+%\])", re.MULTILINE)
