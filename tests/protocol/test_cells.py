@@ -99,7 +99,7 @@ def test_items_are_averaged_over_seeds(fakes, stored, mass, words):
     """Two seeds of a role give one score an item: n stays the number of items."""
     stored["right"] = {"maxrl_lag0_seed0": 1.0, "maxrl_lag0_seed1": 0.0}
     run = fakes.run(experiment=mass)
-    support = mass.registration.supporting[0]
+    support, *_ = run._decider._supporting
 
     outcome = run._decider._decide(support, 1)
 
