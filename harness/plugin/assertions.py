@@ -81,7 +81,7 @@ def pytest_pycollect_makeitem(
     if card_of(collector.path) is None:
         return made
     where = f"{collector.path.name}::{getattr(obj, '__name__', '')}"
-    if isinstance(made, pytest.Class) and any(marked(each) for each in vars(obj).values()):
+    if isinstance(made, pytest.Class) and any(map(marked, (obj, *vars(obj).values()))):
         raise pytest.Collector.CollectError(
             f"{where}: a marked test stands in a class; write it as a function of the module"
         )
@@ -127,7 +127,7 @@ def asserted(item: pytest.Function, where: str) -> AssertedTest | None:
     Raises:
         pytest.Collector.CollectError: it can't be run when it has to be.
     """
-    if set(STAGES) & set(item.fixturenames) or not (stages := marked(item.obj)):
+    if set(STAGES) & set(item.fixturenames) or not (stages := stages_of(item)):
         return None
     if len(stages) > 1:
         raise pytest.Collector.CollectError(
@@ -160,10 +160,15 @@ def asserted(item: pytest.Function, where: str) -> AssertedTest | None:
     return AssertedTest(stage, item.name, item.obj, dict(parameters))
 
 
-def marked(function: object) -> list[str]:
-    """The stages that a test function is marked with."""
-    marks = getattr(function, "pytestmark", [])
-    return [mark.name for mark in marks if mark.name in _LATER] if callable(function) else []
+def stages_of(item: pytest.Function) -> list[str]:
+    """The stages that a test is marked with, by itself or by its module."""
+    return list(dict.fromkeys(m.name for m in item.iter_markers() if m.name in _LATER))
+
+
+def marked(part: object) -> bool:
+    """Whether a class, or what stands in it, is marked with a stage."""
+    marks = getattr(part, "pytestmark", []) if callable(part) else []
+    return any(mark.name in _LATER for mark in marks)
 
 
 def tests_of(config: pytest.Config, file_id: str) -> Mapping[str, AssertedTest]:

@@ -85,7 +85,7 @@ def pilot(
 ) -> Mapping[str, Sequence[StepRecord]]:
     """The first steps of every arm: step records by arm, copies that a test may not change."""
     with blocking("pilot"):
-        return copies(experiment_run.pilot())
+        return Copies(experiment_run.pilot())
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def arms(experiment_run: RecordedRun, trained_arms: None) -> Mapping[str, ArmSum
 def rows(experiment_run: RecordedRun, trained_arms: None) -> Mapping[str, Mapping[str, float]]:
     """The score of each evaluated item by its id, by arm; those of the base model as `base`."""
     with blocking("evaluation"):
-        return copies(experiment_run.rows())
+        return Copies(experiment_run.rows())
 
 
 @pytest.fixture
@@ -159,9 +159,23 @@ def criterion(
     return outcome
 
 
-def copies(values: Mapping[str, Value]) -> Mapping[str, Value]:
-    """The same by name, so that what a test changes reaches no gate and no decision."""
-    return MappingProxyType(copy.deepcopy(dict(values)))
+class Copies(Mapping[str, Value]):
+    """The same by name, each copied when asked for: what a test changes reaches no decision."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._values = values
+        self._copied: dict[str, Value] = {}
+
+    def __getitem__(self, name: str) -> Value:
+        if name not in self._copied:
+            self._copied[name] = copy.deepcopy(self._values[name])
+        return self._copied[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 @contextlib.contextmanager

@@ -141,6 +141,22 @@ def test_a_decision_that_was_not_asked_leaves_no_verdict(experiment):
     assert "test_own_decision" in verdict["sentence"]
 
 
+def test_a_mark_of_the_module_is_a_mark(experiment):
+    """`pytestmark` makes its functions gates too, and one that is not selected blocks."""
+    pytester = experiment()
+    file = pytester.path / "experiments" / "test_gs1.py"
+    own = f"pytestmark = pytest.mark.gate\n\n\n{FAILS['gate']}\n"
+    source = (
+        file.read_text()
+        .replace("@pytest.mark.decision\n", "")
+        .replace("@pytest.mark.preflight\n", "")
+    )
+    file.write_text(f"{source}\n\n{own}")
+    pytester.runpytest("-k", "not_inferior")
+
+    assert word_of(verdict_of(pytester), RULED) == "BLOCKED"
+
+
 def test_it_runs_once_a_process(experiment):
     """What it said for those that it lets pass, it says for itself."""
     body = (
@@ -166,6 +182,7 @@ REFUSED = {
     "class": (
         "gate", "class TestOwn:\n    @pytest.mark.gate\n    def test_own(self): pass", "in a class",
     ),
+    "marked_class": ("gate", "class TestOwn:\n    def test_own(self): pass", "in a class"),
 }  # fmt: skip
 
 
