@@ -55,7 +55,7 @@ class GroupRecord(TypedDict):
 
 
 class KernelRecord(TypedDict):
-    """What the GS1 baseline was made of, per prompt (P)."""
+    """What a baseline of other prompts was made of, per prompt (P)."""
 
     contributors_P: list[float]
     baselines_P: list[float]
@@ -75,7 +75,8 @@ class StepRecord(TypedDict):
     behind the weights that sampled. `seconds` has the phases sample, train and snapshot.
     `fingerprints` say which weights sampled where arms lag; in the first step of every arm they say
     how far apart the service reads the same weights. `loss_backend` says who computed the loss if
-    it was not the service. `trace` is what was asked of the service meanwhile, a
+    it was not the service. `estimator_state` is what the estimator keeps for the next step, where
+    it keeps anything. `trace` is what was asked of the service meanwhile, a
     `harness.traces.StepTrace` as plain values.
     """
 
@@ -85,6 +86,7 @@ class StepRecord(TypedDict):
     model: str
     groups: list[GroupRecord]
     kernel: KernelRecord | None
+    estimator_state: NotRequired[JsonValue]
     metrics: dict[str, float]
     seconds: dict[str, float]
     fingerprints: NotRequired[Fingerprints]

@@ -11,6 +11,8 @@ HARNESS = Path(__file__).parents[1] / "harness"
 FLOORS = (
     {"errors", "names", "processes"},
     {"statistics", "methods"},
+    {"components"},
+    {"estimators", "kernels"},
     {"cards"},
     {"records", "evidence"},
     {"store", "tasks"},

@@ -7,17 +7,18 @@ Read again from card, registration and records alone, by code that shares nothin
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.audit import recomputed
+from harness.audit.advantages import Again, Difference, own_baselines
 from harness.audit.episodes import episode_fault
-from harness.audit.kernel import Corpus, leave_one_out
 from harness.cards import Arm, Experiment
 from harness.cards.registration import SearchSpec
+from harness.errors import HarnessError
 from harness.records import Rollout, StepRecord, logprobs_of, rewards_of, tokens_of
 from harness.tasks.sec_search import Query
 from harness.tasks.task import Item
@@ -53,8 +54,7 @@ def execution_problems(
         partial(_other_weights, arm),
         partial(_other_prompts, experiment, arm, len(train)),
         partial(_other_seeds, arm, search is not None),
-        partial(_other_advantages, arm),
-        _baselines_check(arm, train, [record["step"] for record in records]),
+        _advantages_check(arm, train, records),
         partial(_other_drops, training.drop_zero_variance_groups),
         partial(_other_rewards, training.format_coefficient)
         if search is None
@@ -172,53 +172,39 @@ def _other_rewards(coefficient: float, record: StepRecord) -> Fault:
     return None
 
 
-def _other_advantages(arm: Arm, record: StepRecord) -> Fault:
-    kernel = record["kernel"]
-    for place, group in enumerate(record["groups"]):
-        if kernel is None:
-            expected = recomputed.group_advantages(arm, rewards_of(group))
-        else:
-            expected = [reward - kernel["baselines_P"][place] for reward in rewards_of(group)]
-        for rollout, wanted in zip(group["rollouts"], expected, strict=True):
-            found = rollout["advantage"]
-            if not abs(found - wanted) <= CLOSE:
-                return (
-                    f"train item {group['prompt']} has the advantage {found:.6g}, the rewards make "
-                    f"{wanted:.6g} by {arm.estimator}; change it in the estimator alone"
-                )
-    return None
-
-
-def _baselines_check(
-    arm: Arm, train: Sequence[Item], steps: Sequence[int]
+def _advantages_check(
+    arm: Arm, train: Sequence[Item], records: Sequence[StepRecord]
 ) -> Callable[[StepRecord], Fault]:
-    """Compare the baselines of similar prompts with those of the texts, in a few of these steps."""
-    if arm.estimator not in ("gs1", "uniform_loo"):
-        return lambda record: None if record["kernel"] is None else "has baselines of prompts"
-    similar = None
-    if arm.kernel is not None:
-        similar = Corpus.of([item.question for item in train], arm.kernel)
-    looked_at = set(steps[:: max(1, len(steps) // LOOKED_AT)]) | set(steps[-1:])
-    return lambda r: _other_baselines(arm, train, similar, r) if r["step"] in looked_at else None
+    """Compare advantages with those of the rewards; those of a kernel's texts in a few steps."""
+    again = Again.of(arm, [item.question for item in train])
+    before = {record["step"] + 1: record for record in records}
+    steps = [record["step"] for record in records]
+    looked_at = {*steps}
+    if arm.declared.kernel != "none":
+        looked_at = {*steps[:: max(1, len(steps) // LOOKED_AT)], *steps[-1:]}
+
+    def check(record: StepRecord) -> Fault:
+        if (record["kernel"] is None) != (arm.declared.kernel == "none"):
+            return "has baselines of prompts where its estimator has none, or none where it has"
+        found = own_baselines(record)
+        if record["step"] in looked_at:
+            found = chain(found, again.differences(record, before.get(record["step"])))
+        return _first_other(arm, found)
+
+    return check
 
 
-def _other_baselines(
-    arm: Arm, train: Sequence[Item], similar: Corpus | None, record: StepRecord
-) -> Fault:
-    rewards = [reward for group in record["groups"] for reward in rewards_of(group)]
-    texts = [train[group["prompt"]].question for group in record["groups"]]
-    expected = leave_one_out(similar, texts, rewards)
-    recorded = [] if record["kernel"] is None else record["kernel"]["baselines_P"]
-    if len(recorded) != len(expected):
-        return f"has {len(recorded)} baselines for {len(expected)} prompts; record one each"
-    for group, found, wanted in zip(record["groups"], recorded, expected, strict=True):
-        if not abs(found - wanted) <= CLOSE:
-            return (
-                f"train item {group['prompt']} has the baseline {found:.6g}, its batch's rewards "
-                f"and texts make {wanted:.6g} by {arm.estimator}; weigh prompts by the registered "
-                "kernel, each without itself"
-            )
-    return None
+def _first_other(arm: Arm, found: Iterable[Difference]) -> Fault:
+    try:
+        other = next((each for each in found if not each.size <= CLOSE), None)
+    except (HarnessError, ValueError) as error:
+        return f"can't be worked out again ({error}); record what the estimator got and gave"
+    if other is None:
+        return None
+    return (
+        f"train item {other.prompt} has the {other.what} {other.found:.6g}, the rewards make "
+        f"{other.wanted:.6g} by {arm.estimator}; change it in the estimator alone"
+    )
 
 
 def _other_drops(drops: bool, record: StepRecord) -> Fault:

@@ -108,9 +108,9 @@ def _rollouts_by_prompt(record: StepRecord) -> Counter[int]:
 
 
 def _kernel_arms(pilot: Executed) -> list[tuple[Arm, Sequence[StepRecord]]]:
-    arms = [(arm, records) for arm, records in pilot.arms if arm.estimator == "gs1"]
+    arms = [(arm, records) for arm, records in pilot.arms if arm.declared.kernel == "registered"]
     if not arms:
-        raise Unmeasurable("no arm has the estimator gs1; register one, or drop the gate")
+        raise Unmeasurable("no arm weighs prompts by a kernel; register one, or drop the gate")
     return arms
 
 

@@ -68,7 +68,7 @@ def check(evidence: ForecastEvidence, experiment: Experiment) -> Finding:
     gates = experiment.gates
     lines = Lines()
     certain: list[str] = []
-    wanted = [arm.name for arm in experiment.arms if arm.estimator == "gs1"]
+    wanted = [arm.name for arm in experiment.arms if arm.tfidf is not None]
     if [arm.arm for arm in evidence.arms] != wanted:
         lines.problems.append(
             f"arms {[arm.arm for arm in evidence.arms]} were forecast, {wanted} have a kernel; "
@@ -153,7 +153,7 @@ def nearest_passing(arm: ArmForecast, gates: Sequence[GateCheck]) -> TauForecast
 
 def planned_lines(experiment: Experiment, gates: Sequence[GateCheck]) -> list[str]:
     """Gates that the plan itself would fail: counts and names that do not depend on rewards."""
-    sizes = {arm.group_size for arm in experiment.arms if arm.estimator == "gs1"}
+    sizes = {arm.group_size for arm in experiment.arms if arm.tfidf is not None}
     rollouts = {arm.rollouts_per_step for arm in experiment.arms}
     planned: dict[str, list[float | str]] = {
         "gs1_executed_group_size": [float(size) for size in sorted(sizes)],

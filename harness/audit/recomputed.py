@@ -4,14 +4,13 @@ Plain Python over plain lists, token by token: neither the estimators nor the lo
 staleness metrics of `harness.methods` are used here, so that a mistake in them shows.
 """
 
-import itertools
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from harness.cards import Arm
-from harness.records import GroupRecord, StepRecord, advantages_of, rewards_of
+from harness.records import StepRecord, rewards_of
 
 PREFIX = "staleness/"
 KEPT = "kept/"
@@ -172,74 +171,10 @@ def _loss_bounds(arm: Arm) -> tuple[float, float]:
     return arm.loss_config["clip_low_threshold"], arm.loss_config["clip_high_threshold"]
 
 
-def group_advantages(arm: Arm, rewards: Sequence[float]) -> list[float]:
-    """The advantages of one group by the arm's estimator, term by term as its source writes it.
-
-    Raises:
-        KeyError: the estimator is none that looks at one group alone.
-    """
-    return GROUP_ESTIMATORS[arm.estimator](list(rewards), arm.estimator_config)
-
-
-def advantages_difference(arm: Arm, group: GroupRecord) -> float:
-    """The largest difference of a group's recorded advantages from its rewards' own."""
-    expected = group_advantages(arm, rewards_of(group))
-    return max(abs(a - b) for a, b in zip(expected, advantages_of(group), strict=True))
-
-
 def float32(value: float) -> float:
     """The value as four bytes carry it."""
     (rounded,) = struct.unpack("f", struct.pack("f", value))
     return float(rounded)
-
-
-def _mean_centred(r: list[float], _: Mapping[str, float]) -> list[float]:
-    return [x - _mean(r) for x in r]
-
-
-def _std(r: list[float], config: Mapping[str, float]) -> list[float]:
-    squares = math.fsum((x - _mean(r)) ** 2 for x in r)
-    if len(set(r)) == 1:
-        return [0.0] * len(r)
-    return [
-        (x - _mean(r)) / (math.sqrt(squares / (len(r) - config["ddof"])) + config["eps"]) for x in r
-    ]
-
-
-def _others(r: list[float], _: Mapping[str, float]) -> list[float]:
-    return [x - (math.fsum(r) - x) / (len(r) - 1) for x in r]
-
-
-def _successes(r: list[float], _: Mapping[str, float]) -> list[float]:
-    k = sum(r)
-    return [0.0 if k == 0 else len(r) / k - 1 if x == 1 else -1.0 for x in r]
-
-
-def _tail(r: list[float], _: Mapping[str, float]) -> list[float]:
-    # E[best of j] rises with each step of the sorted rewards; a step counts N / (those at or above)
-    steps = sorted(set(r))
-    rises = [
-        (high, len(r) * (high - low) / sum(x >= high for x in r))
-        for low, high in itertools.pairwise(steps)
-    ]
-    weights = [math.fsum(rise for at, rise in rises if at <= x) for x in r]
-    return [w - _mean(weights) for w in weights]
-
-
-def _quantile_tail(r: list[float], config: Mapping[str, float]) -> list[float]:
-    threshold = _quantile(sorted(r), config["quantile"])
-    return [max(x - _mean(r), 0.0) if x > threshold else 0.0 for x in r]
-
-
-GROUP_ESTIMATORS = {
-    "group_mean": _mean_centred,
-    "group_std": _std,
-    "rloo": _others,
-    "maxrl": _successes,
-    "tailrl": _tail,
-    "tail_quantile": _quantile_tail,
-}
-"""Estimators that look at one group alone; the others weigh the rewards of other prompts."""
 
 
 def _rank_names(token: Token) -> list[str]:

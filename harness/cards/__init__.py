@@ -6,7 +6,8 @@ Knows nothing of pytest, torch or tinker.
 from harness.cards.card import Card, CardArm, CriterionSpec, DecisionRule, GateCheck, Threshold
 from harness.cards.experiment import Arm, Experiment, Scale
 from harness.cards.loading import load_experiment, read_clusters
-from harness.cards.registration import Kernel, Registration
+from harness.cards.registration import Registration
+from harness.kernels.tfidf import Kernel
 
 __all__ = [
     "Arm",

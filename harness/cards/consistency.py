@@ -6,10 +6,13 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from harness.cards.card import Card, CriterionSpec, DecisionRule, GateCheck
+from harness.cards.card import Card, CriterionSpec, DecisionRule, GateCheck, Schedule
 from harness.cards.experiment import Change, Experiment
 from harness.cards.merge import changed_pointers
-from harness.cards.registration import ESTIMATOR_SETTINGS, LOSS_SETTINGS, Registration
+from harness.cards.registration import LOSS_SETTINGS, ArmSpec, OwnKernel, Registration
+from harness.components import Components, DeclaredKernel, Estimator, settings_problems
+from harness.errors import CardError
+from harness.kernels.tfidf import Kernel
 from harness.names import BASE, BY_ESTIMATE, POINT_THRESHOLDS
 
 
@@ -23,7 +26,7 @@ def experiment_problems(experiment: Experiment) -> list[str]:
         *rule_problems(card, registration),
         *pilot_problems(card, registration),
         *kernel_problems(card, registration),
-        *estimator_problems(registration),
+        *estimator_problems(experiment),
         *drop_problems(card, registration),
         *loss_problems(registration),
         *tolerance_problems(card, registration),
@@ -244,23 +247,18 @@ def pilot_problems(card: Card, registration: Registration) -> list[str]:
 
 
 def kernel_problems(card: Card, registration: Registration) -> list[str]:
-    """A gs1 arm has a kernel with a temperature, and at least two prompts a step."""
+    """A TF-IDF kernel has a temperature exactly if its weights are a softmax."""
     stated = {arm.name: arm for arm in card.arms or ()}
     problems = []
     for spec in registration.arms:
-        if spec.estimator != "gs1":
+        if not isinstance(spec.kernel, Kernel):
             continue
         arm = stated.get(spec.name)
-        schedule = spec.schedule if arm is None else arm.schedule()
-        if spec.kernel is None:
-            problems.append(f"arm {spec.name}: estimator gs1 needs a kernel in the registration")
-        elif spec.kernel.weighting == "softmax":
-            if spec.kernel.tau is None and (arm is None or arm.tau is None):
-                problems.append(f"arm {spec.name}: no tau in card or registration; give one")
-        elif spec.kernel.tau is not None or (arm is not None and arm.tau is not None):
+        taus = [spec.kernel.tau, None if arm is None else arm.tau]
+        if spec.kernel.weighting == "softmax" and taus == [None, None]:
+            problems.append(f"arm {spec.name}: no tau in card or registration; give one")
+        if spec.kernel.weighting == "cosine" and taus != [None, None]:
             problems.append(f"arm {spec.name}: cosine weights have no tau; remove it")
-        if schedule is not None and schedule.groups_per_batch < 2:
-            problems.append(f"arm {spec.name}: gs1 needs at least 2 prompts a step, not 1")
     return problems
 
 
@@ -281,21 +279,69 @@ def drop_problems(card: Card, registration: Registration) -> list[str]:
     ]
 
 
-def estimator_problems(registration: Registration) -> list[str]:
-    """Every estimator has its settings, and MaxRL gets rewards of 0 and 1."""
+def estimator_problems(experiment: Experiment) -> list[str]:
+    """Every estimator and kernel is declared, and has the settings, the peers and the rewards."""
+    card, registration = experiment.card, experiment.registration
+    stated = {arm.name: arm.schedule() for arm in card.arms or ()}
     problems = []
     for spec in registration.arms:
-        wanted, given = ESTIMATOR_SETTINGS.get(spec.estimator, frozenset()), spec.estimator_config
-        if set(given) != wanted:
-            problems.append(
-                f"arm {spec.name}: estimator_config of {spec.estimator} has {sorted(given)}, it "
-                f"takes {sorted(wanted)}; give exactly these"
-            )
-        if spec.estimator == "maxrl" and registration.training.format_coefficient != 0.0:
-            problems.append(
-                f"arm {spec.name}: maxrl takes rewards of 0 and 1, but format_coefficient is "
-                f"{registration.training.format_coefficient:g}; set it to 0"
-            )
+        found = component_problems(experiment.components, spec)
+        if not found:
+            schedule = stated.get(spec.name, spec.schedule)
+            coefficient = registration.training.format_coefficient
+            declared = experiment.components.find(Estimator, spec.estimator)
+            found = need_problems(declared, spec, schedule, coefficient)
+        problems += [f"arm {spec.name}: {line}" for line in found]
+    return problems
+
+
+def component_problems(components: Components, spec: ArmSpec) -> list[str]:
+    """What an arm names is declared, and has the settings that it declares."""
+    problems = []
+    try:
+        declared = components.find(Estimator, spec.estimator)
+        found = settings_problems(declared.settings, spec.estimator_config)
+        problems += [f"estimator_config of {spec.estimator}: {line}" for line in found]
+        if isinstance(spec.kernel, OwnKernel):
+            kernel = components.find(DeclaredKernel, spec.kernel.name)
+            found = settings_problems(kernel.settings, spec.kernel.settings)
+            problems += [f"settings of kernel {spec.kernel.name}: {line}" for line in found]
+    except CardError as error:
+        problems.append(str(error))
+    return problems
+
+
+def need_problems(
+    declared: Estimator, spec: ArmSpec, schedule: Schedule | None, format_coefficient: float
+) -> list[str]:
+    """An estimator gets the kernel, group size, prompts and rewards that it declares."""
+    problems, name = [], declared.name
+    if declared.kernel == "registered" and spec.kernel is None:
+        problems.append(f"estimator {name} needs a kernel in the registration")
+    if declared.binary_rewards and format_coefficient != 0.0:
+        problems.append(
+            f"{name} takes rewards of 0 and 1, but format_coefficient is {format_coefficient:g}; "
+            "set it to 0"
+        )
+    if schedule is None:
+        return problems
+    size, least, most = schedule.group_size, declared.min_group_size, declared.max_group_size
+    if size < least or (most is not None and size > most):
+        takes = (
+            f"{least}"
+            if most == least
+            else f"{least} or more"
+            if most is None
+            else (f"{least} to {most}")
+        )
+        problems.append(
+            f"estimator {name} takes {takes} rollouts a prompt, group_size is {size}; correct it"
+        )
+    if schedule.groups_per_batch < declared.min_prompts:
+        problems.append(
+            f"{name} needs at least {declared.min_prompts} prompts a step, not "
+            f"{schedule.groups_per_batch}"
+        )
     return problems
 
 

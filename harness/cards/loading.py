@@ -16,9 +16,10 @@ from pydantic import JsonValue, ValidationError
 
 from harness.cards.card import Card, ClusterFile, Frozen
 from harness.cards.consistency import experiment_problems, scale_problems
-from harness.cards.experiment import Experiment, Scale
+from harness.cards.experiment import BUILT_IN, Experiment, Scale
 from harness.cards.merge import merge_patch
-from harness.cards.registration import Registration
+from harness.cards.registration import OwnKernel, Registration
+from harness.components import Components, DeclaredKernel, Estimator
 from harness.errors import CardError
 
 FULL = Scale(
@@ -63,7 +64,9 @@ def load_experiment(card_path: Path, scale: str = "embedded") -> Experiment:
     if card is None or registration is None:
         raise CardError("\n".join(problems))
 
+    components = _components(card_path, registration, problems)
     hashes = [part.sha256 for part in (stated, registered, chosen)]
+    sources = sorted({source.sha256 for source in components.sources.values()})
     experiment = Experiment(
         id=card_path.stem,
         card=card,
@@ -72,11 +75,13 @@ def load_experiment(card_path: Path, scale: str = "embedded") -> Experiment:
         card_sha256=hashes[0],
         registration_sha256=hashes[1],
         scale_sha256=hashes[2],
-        sha256=_sha256("\n".join(hashes).encode()),
+        sha256=_sha256("\n".join([*hashes, *sources]).encode()),
+        components=components,
     )
     found = scale_problems(before, after, chosen.model.changes)
     # names and shapes first: the rest reads arms by name
-    found.extend(experiment_problems(experiment))
+    if not problems:
+        found.extend(experiment_problems(experiment))
     problems += [f"{card_path.name}: {problem}" for problem in found]
     if problems:
         raise CardError("\n".join(problems))
@@ -124,6 +129,31 @@ def _load(model: type[Model], path: Path, problems: list[str]) -> _File[Model] |
         return None
     read = _validate(model, document, path.name, problems)
     return None if read is None else _File(document, read, _sha256(data))
+
+
+def _components(card_path: Path, registration: Registration, problems: list[str]) -> Components:
+    """The harness's components, those of the files that are named, and of installed packages."""
+    folders, files = (card_path.parent, card_path.parent.parent), []
+    for name in registration.components:
+        found = [folder / name for folder in folders if (folder / name).is_file()]
+        if len(found) == 1:
+            files += found
+            continue
+        places = " and ".join(str(folder) for folder in folders)
+        problems.append(
+            f"components: {name} is in {'both' if found else 'neither'} of {places}; keep one file"
+        )
+    wanted: list[tuple[type, str]] = [(Estimator, arm.estimator) for arm in registration.arms]
+    wanted += [
+        (DeclaredKernel, arm.kernel.name)
+        for arm in registration.arms
+        if isinstance(arm.kernel, OwnKernel)
+    ]
+    try:
+        return BUILT_IN.with_files(files).with_installed(wanted)
+    except CardError as error:
+        problems += str(error).splitlines()
+        return BUILT_IN
 
 
 def _scale(card_path: Path, scale: str, problems: list[str]) -> _File[Scale] | None:
@@ -214,12 +244,17 @@ def _validate(
 def _problem(name: str, details: dict[str, object]) -> str:
     location = details["loc"]
     assert isinstance(location, tuple)
-    pointer = "".join(f"/{part}" for part in location) or "the document"
+    pointer = "".join(f"/{part}" for part in location if not _is_tag(part)) or "the document"
     if details["type"] == "extra_forbidden":
         return f"{name}: unknown key {pointer}; remove it or correct its spelling"
     if details["type"] == "missing":
         return f"{name}: {pointer} is missing; add it"
     return f"{name}: {pointer} is {shown(details['input'])}: {str(details['msg']).lower()}"
+
+
+def _is_tag(part: object) -> bool:
+    """Whether a place in a document is the tag of a union, which stands in no document."""
+    return isinstance(part, str) and part.startswith("(")
 
 
 def shown(value: object) -> str:

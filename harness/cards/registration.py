@@ -4,9 +4,9 @@ A card may leave a choice open or say it in prose. Its registration settles each
 a reason, pins what the card leaves unresolved, and lists what the experiment assumes.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, JsonValue, Tag
 
 from harness.cards.card import (
     CriterionSpec,
@@ -18,25 +18,16 @@ from harness.cards.card import (
     Schedule,
     Tolerance,
 )
+from harness.kernels.tfidf import Kernel
 
 Loss = Literal["importance_sampling", "ppo"]
 LossBackend = Literal["service", "custom"]
-EstimatorName = Literal[
-    "group_mean", "group_std", "rloo", "maxrl", "tailrl", "tail_quantile", "gs1", "uniform_loo"
-]
-
 ToleranceName = Literal[
     "reference_loss", "reference_gradient", "baseline_loss", "baseline_gradient"
 ]
 
 LOSS_SETTINGS = {"ppo": frozenset({"clip_low_threshold", "clip_high_threshold"})}
 """What the `loss_config` of a loss must hold; that of the other is empty."""
-
-ESTIMATOR_SETTINGS = {
-    "group_std": frozenset({"ddof", "eps"}),
-    "tail_quantile": frozenset({"quantile"}),
-}
-"""What the `estimator_config` of an estimator must hold; that of the others is empty."""
 
 
 class Resolution(Frozen):
@@ -64,20 +55,26 @@ class Pins(Frozen):
     resolutions: list[Resolution]
 
 
-class Kernel(Frozen):
-    """Prompt similarity: TF-IDF cosine turned into leave-one-out weights.
+class OwnKernel(Frozen):
+    """A kernel that some component file declares, by name, with its settings."""
 
-    `softmax` weighs by exp(cos / tau), `cosine` by max(0, cos) and has no tau.
-    """
+    name: Name
+    settings: dict[str, JsonValue] = Field(default_factory=dict)
 
-    text: Literal["question"]
-    fitted_on: Literal["train_questions"]
-    ngram_range: tuple[int, int]
-    lowercase: bool
-    sublinear_tf: bool
-    stop_words: Literal["english", "none"]
-    tau: float | None = Field(default=None, gt=0)
-    weighting: Literal["softmax", "cosine"] = "softmax"
+
+def _kernel_tag(value: object) -> str:
+    named = isinstance(value, OwnKernel) or (isinstance(value, dict) and "name" in value)
+    return "(own)" if named else "(tfidf)"
+
+
+AnyKernel = Annotated[
+    Annotated[Kernel, Tag("(tfidf)")] | Annotated[OwnKernel, Tag("(own)")],
+    Discriminator(_kernel_tag),
+]
+"""TF-IDF, unless it has a name."""
+
+SettingValue = Annotated[float | JsonValue, Field(union_mode="left_to_right")]
+"""A setting of a component: a number is a float, anything else is as it stands."""
 
 
 class ArmSpec(Frozen):
@@ -87,7 +84,7 @@ class ArmSpec(Frozen):
     role differ in their seed alone. A role that no criterion weighs is an ablation: trained,
     evaluated and reported beside the verdict. `schedule` is given exactly if the card does not
     state the arm. An arm of look 2 is trained only if the rule's second look calls for it.
-    `estimator_config` has `ddof` and `eps` for group_std and `quantile` for tail_quantile.
+    `estimator_config` has the settings that the estimator declares.
     `loss_backends` says who computes the loss, in the order of preference: the service, or this
     client by forward_backward_custom. One that the server_loss preflight finds wanting is passed
     over for the next; without a next there is no fallback.
@@ -95,9 +92,9 @@ class ArmSpec(Frozen):
 
     name: Name
     role: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    estimator: EstimatorName
-    estimator_config: dict[str, float] = Field(default_factory=dict)
-    kernel: Kernel | None = None
+    estimator: str
+    estimator_config: dict[str, SettingValue] = Field(default_factory=dict)
+    kernel: AnyKernel | None = None
     schedule: Schedule | None = None
     loss: Loss = "importance_sampling"
     loss_config: dict[str, float] = Field(default_factory=dict)
@@ -306,9 +303,11 @@ class Acceptance(Frozen):
 class Registration(Frozen):
     """Everything that the card leaves to be said before the run.
 
-    `supporting` criteria are computed and shown; they never make a verdict. `search` belongs to
-    the task sec_search. `correctness_tolerances` and `restoration`, groups of arms by name that
-    must start equal, are what the preflights hold a run to where the card states none.
+    `components` names files beside the card, or beside the experiment's test file, that declare
+    estimators, kernels and whatever else the card may name; a helper that one of them imports is
+    listed too. `supporting` criteria are computed and shown; they never make a verdict. `search`
+    belongs to the task sec_search. `correctness_tolerances` and `restoration`, groups of arms by
+    name that must start equal, are what the preflights hold a run to where the card states none.
     """
 
     version: Literal[1]
@@ -332,5 +331,6 @@ class Registration(Frozen):
     gradient_probe: GradientProbe | None = None
     supporting: list[CriterionSpec] = Field(default_factory=list)
     search: SearchSpec | None = None
+    components: list[str] = Field(default_factory=list)
     correctness_tolerances: dict[ToleranceName, Tolerance] = Field(default_factory=dict)
     restoration: list[list[Name]] = Field(default_factory=list)

@@ -56,7 +56,7 @@ def kernel_of(experiment: Experiment, task: Task) -> tuple[Kernel, PromptKernel]
     Raises:
         DataError: no arm has a kernel.
     """
-    kernel = next((arm.kernel for arm in experiment.arms if arm.kernel is not None), None)
+    kernel = next((arm.tfidf for arm in experiment.arms if arm.tfidf is not None), None)
     if kernel is None:
         raise DataError(f"{experiment.id}: no arm has a kernel; ask another card")
     return kernel, fit_tfidf([problem.question for problem in task.train], kernel)

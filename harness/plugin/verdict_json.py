@@ -67,6 +67,7 @@ def document(ledger: ExperimentLedger, verdict: Verdict) -> Json:
         "arms": [arm(ledger, name) for name in names.get("arm", ())],
         "base": asdict(facts.base) if facts.base else {"accuracy": None, "n_items": None},
         "attempts": facts.attempts,
+        "unverified": list(experiment.unverified) if experiment else [],
         "notes": facts.notes,
         "diagnostics": facts.diagnostics,
         "items": [

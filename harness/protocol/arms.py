@@ -114,7 +114,11 @@ class ArmKeeper:
             notes = [line for arm in arms for line in ramp_lines(arm, pilot)]
         else:  # lagged experiments have gates on it
             notes = [gap_note(name, records) for name, records in pilot.items()]
-        notes += [beff_note(arm.name, pilot[arm.name]) for arm in arms if arm.estimator == "gs1"]
+        notes += [
+            beff_note(arm.name, pilot[arm.name])
+            for arm in arms
+            if arm.declared.kernel == "registered"
+        ]
         return tuple(notes)
 
     def training_notes(self, arms: Sequence[Arm]) -> tuple[str, ...]:

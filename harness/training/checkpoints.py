@@ -41,7 +41,15 @@ async def open_arm(context: ArmContext) -> ArmState:
         await refuse_other_weights(context, client, checkpoint)
         version = checkpoint["version"]
     _, info = await asyncio.gather(snapshots.save(client, version), client.get_info_async())
-    return ArmState(client, snapshots, version, info.model_data.model_name or "", proxy)
+    before = context.entry.read_step(version - 1) if version else None
+    return ArmState(
+        client,
+        snapshots,
+        version,
+        info.model_data.model_name or "",
+        proxy,
+        estimator=None if before is None else before.get("estimator_state"),
+    )
 
 
 async def restored(

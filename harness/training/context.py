@@ -68,6 +68,8 @@ class ArmState:
     version: int
     model: str
     proxy: RecordingProxy
+    estimator: JsonValue = None
+    """What the estimator returned for the step before."""
     probe: tinker.TrainingClient | None = None
     """The second client, on which gradients are measured."""
     saving: asyncio.Task[None] | None = None

@@ -2,115 +2,116 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
+from harness import components
 from harness.cards import Arm
-from harness.cards.registration import ESTIMATOR_SETTINGS
+from harness.components import StepRewards
+from harness.components.kernel import WeightsOf
 from harness.errors import RunError
-from harness.methods import advantages, kernels
+from harness.methods import kernels
 from harness.records import KernelRecord
 from harness.tasks.task import Item
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Advantages per prompt and rollout, and what the baseline was made of."""
+    """Advantages per prompt and rollout, what baselines were made of, the next step's state."""
 
     advantages_P_G: list[NDArray[np.float64]]
     kernel: KernelRecord | None
+    state: JsonValue = None
 
 
 @dataclass(frozen=True)
 class Estimator:
     """The advantage estimator of one arm.
 
-    `weights` gives the leave-one-out weights (P, P) of a batch of prompts; an estimator that
-    centres within groups has none.
+    `weights` gives the leave-one-out weights (P, P) of a batch of questions; an estimator that
+    takes no kernel has none.
     """
 
     arm: Arm
-    weights: Callable[[Sequence[Item]], NDArray[np.float64]] | None
+    weights: WeightsOf | None
 
     def estimate(
-        self, problems: Sequence[Item], rewards_P_G: Sequence[Sequence[float]]
+        self,
+        problems: Sequence[Item],
+        rewards_P_G: Sequence[Sequence[float]],
+        step: int = 0,
+        state: JsonValue = None,
     ) -> Estimate:
         """The advantages of one step's rewards.
 
+        Args:
+            problems: the P prompts of the step.
+            rewards_P_G: their rollouts' rewards.
+            step: its number, counted from 0.
+            state: what the estimator returned for the step before.
+
         Raises:
-            RunError: the estimator needs one rollout a prompt and got another number.
+            RunError: groups have a size that the estimator does not take, or what it returned can't
+                be used.
         """
-        if self.weights is None:
-            centred = group_estimator(self.arm.estimator, self.arm.estimator_config)
-            return Estimate(advantages.per_group(centred, rewards_P_G), None)
-        sizes = sorted({len(rewards_G) for rewards_G in rewards_P_G})
-        if sizes != [1]:
-            raise RunError(
-                f"arm {self.arm.name}: estimator {self.arm.estimator} takes 1 rollout a prompt, "
-                f"got {sizes}; give the arm group_size 1"
-            )
-        rewards_P = np.asarray([rewards_G[0] for rewards_G in rewards_P_G], dtype=np.float64)
-        weights_P_P = self.weights(problems)
-        return Estimate(
-            [np.asarray([advantage]) for advantage in advantages.gs1(rewards_P, weights_P_P)],
-            KernelRecord(
+        declared, questions_P = self.arm.declared, [problem.question for problem in problems]
+        self._refuse_sizes(rewards_P_G)
+        weights_P_P = None if self.weights is None else self.weights(questions_P)
+        given = StepRewards(step, questions_P, rewards_P_G, state, weights_P_P)
+        found = declared(given, self.arm.settings)
+        where = f"arm {self.arm.name}: step {step}: estimator {declared.name}"
+        advantages_P_G = _whole(where, found, rewards_P_G)
+        kernel = None
+        if weights_P_P is not None:
+            baselines_P = found.baselines_P
+            if baselines_P is None:  # one rollout a prompt: the reward less its advantage
+                baselines_P = [
+                    r[0] - a[0] for r, a in zip(rewards_P_G, advantages_P_G, strict=True)
+                ]
+            kernel = KernelRecord(
                 contributors_P=kernels.effective_contributors(weights_P_P).tolist(),
-                baselines_P=advantages.baselines(rewards_P, weights_P_P).tolist(),
-            ),
-        )
+                baselines_P=list(baselines_P),
+            )
+        return Estimate(advantages_P_G, kernel, _plain(where, found.state))
+
+    def _refuse_sizes(self, rewards_P_G: Sequence[Sequence[float]]) -> None:
+        sizes, declared = sorted({len(rewards_G) for rewards_G in rewards_P_G}), self.arm.declared
+        most = declared.max_group_size
+        if most is not None and sizes and sizes[-1] > most:
+            raise RunError(
+                f"arm {self.arm.name}: estimator {self.arm.estimator} takes {most} rollout a "
+                f"prompt, got {sizes}; give the arm group_size {most}"
+            )
 
 
 def estimator(arm: Arm, train_questions: Sequence[str]) -> Estimator:
-    """The estimator of an arm; the kernel of gs1 is fitted once, on the train questions.
+    """The estimator of an arm; its kernel is fitted once, on the train questions.
 
     Raises:
-        RunError: the arm's estimator is not known here, or lacks what it needs.
+        CardError: nothing declares the arm's estimator or kernel.
+        RunError: its settings are not those that it declares, or it lacks its kernel.
     """
-    if arm.estimator in GROUP_ESTIMATORS:
-        group_estimator(arm.estimator, arm.estimator_config)  # an error now, not at the first step
+    declared = arm.declared
+    if lines := components.settings_problems(declared.settings, arm.estimator_config):
+        raise RunError(f"arm {arm.name}: estimator {declared.name}: {'; '.join(lines)}")
+    if declared.kernel == "none":
         return Estimator(arm, None)
-    if arm.estimator == "uniform_loo":
-        return Estimator(arm, lambda problems: kernels.uniform_loo_weights(len(problems)))
-    kernel = arm.kernel
-    tuned = kernel is not None and (kernel.tau is not None or kernel.weighting == "cosine")
-    if arm.estimator != "gs1" or kernel is None or not tuned:
+    if declared.kernel == "uniform":
+        return Estimator(arm, lambda questions: kernels.uniform_loo_weights(len(questions)))
+    registered = arm.declared_kernel
+    if registered is None:
         raise RunError(
-            f"arm {arm.name}: estimator {arm.estimator!r} with kernel {arm.kernel!r} can't be "
-            f"made; use {', '.join(GROUP_ESTIMATORS)}, uniform_loo, or gs1 with a kernel, and a "
-            "tau if it is a softmax"
+            f"arm {arm.name}: estimator {arm.estimator!r} takes a kernel and the arm has none; "
+            "register one"
         )
-    fitted = kernels.fit_tfidf(train_questions, kernel)
-
-    def weights(problems: Sequence[Item]) -> NDArray[np.float64]:
-        similarity_P_P = fitted.similarity([problem.question for problem in problems])
-        return kernels.kernel_loo_weights(similarity_P_P, kernel)
-
-    return Estimator(arm, weights)
-
-
-GROUP_ESTIMATORS = ("group_mean", "group_std", "rloo", "maxrl", "tailrl", "tail_quantile")
-"""Estimators whose advantages come from the rewards of a rollout's own group alone."""
-
-
-def group_estimator(name: str, config: Mapping[str, float]) -> advantages.GroupEstimator:
-    """A group estimator with its settings; `ddof` is a whole number.
-
-    Raises:
-        RunError: settings are missing, or there are some that the estimator does not take.
-    """
-    wanted = ESTIMATOR_SETTINGS.get(name, frozenset())
-    if set(config) != wanted:
-        raise RunError(
-            f"estimator {name}: the settings are {sorted(config)}, it takes {sorted(wanted)}; "
-            "give exactly these in estimator_config"
-        )
-    settings = {key: int(value) if key == "ddof" else value for key, value in config.items()}
-    return partial(getattr(advantages, name), **settings)
+    kernel, settings = registered
+    return Estimator(arm, kernel.fit(train_questions, settings))
 
 
 def refuse_bad_rewards(
@@ -128,3 +129,35 @@ def refuse_bad_rewards(
                     f"arm {arm}: step {step}, train item {prompt}, rollout {sample}: the reward is "
                     f"{reward}, not a finite number; correct the grader, nothing was updated"
                 )
+
+
+def _whole(
+    where: str, found: components.Estimate, rewards_P_G: Sequence[Sequence[float]]
+) -> list[NDArray[np.float64]]:
+    """One finite advantage for each reward, as arrays of one group each."""
+    rows = [np.asarray(row, dtype=np.float64) for row in found.advantages_P_G]
+    shapes, wanted = [row.shape for row in rows], [(len(row),) for row in rewards_P_G]
+    if shapes != wanted:
+        raise RunError(
+            f"{where} returned advantages of the shapes {shapes} for rewards of {wanted}; return "
+            "one for each reward"
+        )
+    for place, row in enumerate(rows):
+        if not np.isfinite(row).all():
+            raise RunError(
+                f"{where} returned {row.tolist()} for prompt {place} with the rewards "
+                f"{list(rewards_P_G[place])}; return finite numbers"
+            )
+    return rows
+
+
+def _plain(where: str, state: JsonValue) -> JsonValue:
+    """The state as its stored form gives it back, so that a resumed arm sees what this one sees."""
+    try:
+        plain: JsonValue = json.loads(json.dumps(state, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise RunError(
+            f"{where} returned a state that can't be stored ({error}); return numbers, texts, "
+            "lists and dicts with finite values"
+        ) from None
+    return plain

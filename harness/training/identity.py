@@ -6,18 +6,23 @@ knows each field by name, so that a new one has to be classed.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 
 from harness.cards import Arm, Experiment
+from harness.cards.registration import OwnKernel
+from harness.components import DeclaredKernel, Estimator
 from harness.store import merge_parts
 from harness.training.service import ServiceAddress
 
 RUNTIME_FIELDS = frozenset({"checkpoint_every", "pilot_steps"})
 """Of TrainingSpec: they decide when state is kept and read, not what is computed."""
 
-RUNTIME_ARM_FIELDS = frozenset({"role", "look"})
-"""Of Arm: they say who is compared with whom and when. The name is in the seeds of rollouts."""
+RUNTIME_ARM_FIELDS = frozenset({"role", "look", "components"})
+"""Of Arm: they say who is compared with whom and when. The name is in the seeds of rollouts.
+
+Of the components, those that the arm names are in its key, by their sources.
+"""
 
 LATER_FIELDS: Mapping[str, object] = {
     "estimator_config": {},
@@ -53,7 +58,7 @@ def arm_parts(experiment: Experiment, arm: Arm, service: dict[str, object]) -> d
     # a setting added later has the default that earlier results were made with, and no key
     training = experiment.registration.training.model_dump(mode="json", exclude_defaults=True)
     described = {
-        **asdict(arm),
+        **{field.name: getattr(arm, field.name) for field in fields(arm)},
         "kernel": arm.kernel.model_dump(mode="json", exclude_defaults=True) if arm.kernel else None,
     }
     return merge_parts(
@@ -71,6 +76,7 @@ def arm_parts(experiment: Experiment, arm: Arm, service: dict[str, object]) -> d
         },
         _task_parts(experiment),
         _probe_parts(experiment),
+        _component_parts(arm),
     )
 
 
@@ -154,6 +160,15 @@ def _task_parts(experiment: Experiment) -> dict[str, object]:
             "trajectory_tokens": experiment.card.max_seq_len,
         },
     )
+
+
+def _component_parts(arm: Arm) -> dict[str, object]:
+    """The sources of what an arm names, where that is not the harness's own."""
+    named: dict[str, tuple[type, str]] = {"estimator_sha256": (Estimator, arm.estimator)}
+    if isinstance(arm.kernel, OwnKernel):
+        named["kernel_sha256"] = (DeclaredKernel, arm.kernel.name)
+    found = {key: arm.components.source_sha256(*name) for key, name in named.items()}
+    return {key: sha256 for key, sha256 in found.items() if sha256 is not None}
 
 
 def _probe_parts(experiment: Experiment) -> dict[str, object]:

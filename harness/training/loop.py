@@ -77,7 +77,7 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
     )
     sampled = time.perf_counter()
 
-    estimate, batch = estimated(context, step, prompts, groups)
+    estimate, batch = estimated(context, state, prompts, groups)
     probed = await probe_gradient(context, state, batch.data_D)
     unsent = await forward(state.client, batch.dropped_rows())
     updating = None
@@ -108,6 +108,9 @@ async def run_step(context: ArmContext, state: ArmState) -> StepRecord:
             "snapshot": time.perf_counter() - trained,
         },
     )
+    state.estimator = estimate.state
+    if estimate.state is not None:
+        record["estimator_state"] = estimate.state
     if fingerprints is not None:
         record["fingerprints"] = fingerprints
     if context.loss_backend != "service":
@@ -140,7 +143,7 @@ async def step_fingerprints(
 
 def estimated(
     context: ArmContext,
-    step: int,
+    state: ArmState,
     prompts: Sequence[tuple[int, Item]],
     groups: Sequence[SampledGroup],
 ) -> tuple[Estimate, Batch]:
@@ -148,10 +151,11 @@ def estimated(
 
     Advantages are of complete groups, before any is dropped.
     """
-    groups_P = [group.rollouts for group in groups]
+    step, groups_P = state.version, [group.rollouts for group in groups]
     rewards_P_G = [group.get_total_rewards() for group in groups_P]
     refuse_bad_rewards(context.arm.name, step, [index for index, _ in prompts], rewards_P_G)
-    estimate = context.estimator.estimate([item for _, item in prompts], rewards_P_G)
+    items = [item for _, item in prompts]
+    estimate = context.estimator.estimate(items, rewards_P_G, step, state.estimator)
     drop = context.registration.training.drop_zero_variance_groups
     return estimate, step_batch(groups_P, estimate.advantages_P_G, drop_zero_variance=drop)
 
@@ -173,7 +177,7 @@ async def probe_gradient(
     groups, (client, path) = await gather(
         sample_step(sampler, context.adapter, fresh, step, prompts), probe_client(context, state)
     )
-    _, batch = estimated(context, step, prompts, groups)
+    _, batch = estimated(context, state, prompts, groups)
     metrics, _ = await gather(
         gradient_cosine(where, client, context.arm, context.loss_backend, data_D, batch.data_D),
         delete_saved(context.service, [path]),

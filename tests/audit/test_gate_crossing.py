@@ -17,14 +17,15 @@ from rollouts import set_advantages, set_rewards, turns_of
 
 from harness.audit.gates import METRICS, check_gate
 from harness.audit.reachable import reachable_lines
-from harness.audit.recomputed import GROUP_ESTIMATORS
 from harness.cards import GateCheck, load_experiment
 from harness.cards.registration import ArmSpec
+from harness.estimators import DECLARED
 from harness.methods import uniform_loo
 from harness.records import rewards_of
 
 CARDS = Path(__file__).parents[2] / "experiments" / "cards"
 STEPS, LAG, ROLLOUTS = 4, 3, 8
+GROUP_ESTIMATORS = [each.name for each in DECLARED if each.kernel == "none"]
 CLIP = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 SETTINGS = {"group_std": {"ddof": 1.0, "eps": 1e-6}, "tail_quantile": {"quantile": 0.75}}
 KERNEL = {"text": "question", "fitted_on": "train_questions", "ngram_range": (1, 1)}

@@ -134,7 +134,7 @@ def test_gate_on_gs1_without_such_an_arm_fails(experiment, pilot, bend):
     other = bend(experiment, registration={"arms": specs})
     finding = check_gate(_gate("gs1_executed_group_size", min=1, max=1), pilot, other)
 
-    assert "no arm has the estimator gs1" in finding.sentence
+    assert "no arm weighs prompts by a kernel" in finding.sentence
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.audit.kernel import Corpus
-from harness.cards.registration import Kernel
+from harness.kernels.tfidf import Corpus, Kernel
 from harness.methods import fit_tfidf, kernel_loo_weights
 from harness.methods.kernels import uniform_loo_weights
 
@@ -36,7 +35,7 @@ def test_baselines_are_those_of_the_loop(settings):
     corpus, batch = texts(200, 1), texts(30, 2)
     rewards_P = np.random.Generator(np.random.PCG64(3)).random(len(batch))
 
-    found = Corpus.of(corpus, kernel).baselines(batch, rewards_P.tolist())
+    found = Corpus.of(corpus, kernel).weights(batch) @ rewards_P
 
     weights_P_P = kernel_loo_weights(fit_tfidf(corpus, kernel).similarity(batch), kernel)
     assert np.abs(weights_P_P @ rewards_P - found).max() < 1e-9

@@ -8,13 +8,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves test fol
 
 from lagged import record, sent
 
-from harness.audit.recomputed import (
-    advantages_difference,
-    group_advantages,
-    loss_and_surrogate,
-    staleness_figures,
-)
+from harness.audit.advantages import Again
+from harness.audit.recomputed import loss_and_surrogate, staleness_figures
 from harness.cards import Arm
+from harness.components import StepRewards
 from harness.methods import advantages, loss_and_gradient
 from harness.records import learner_logprobs_of, logprobs_of, tokens_of
 from harness.training.staleness_metrics import staleness_metrics
@@ -43,6 +40,12 @@ def arm_of(estimator="maxrl", loss="ppo", lag=4, seed=0):
     )
 
 
+def reference_advantages(arm, rewards):
+    """What the estimator's declared reference makes of one group."""
+    given = StepRewards(0, ["?"], [rewards])
+    return arm.declared.reference(given, arm.settings).advantages_P_G[0]
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("estimator", ["maxrl", *GRADED])
 def test_two_computations_of_every_figure_agree(estimator, seed):
@@ -66,7 +69,7 @@ def test_two_computations_of_graded_advantages_agree(estimator, seed):
         [-0.1] * 8,
     ):
         estimate = getattr(advantages, estimator)([rewards], **CONFIGS.get(estimator, {}))[0]
-        assert group_advantages(arm, rewards) == pytest.approx(estimate.tolist(), abs=1e-9)
+        assert reference_advantages(arm, rewards) == pytest.approx(estimate.tolist(), abs=1e-9)
 
 
 @pytest.mark.parametrize("k", range(9))
@@ -75,7 +78,7 @@ def test_maxrl_advantages_agree_at_every_number_of_successes(k):
     rewards = [1.0] * k + [0.0] * (8 - k)
 
     expected = advantages.maxrl([rewards])[0].tolist()
-    assert group_advantages(arm_of(), rewards) == pytest.approx(expected, abs=1e-12)
+    assert reference_advantages(arm_of(), rewards) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("loss", ["ppo", "importance_sampling"])
@@ -98,10 +101,14 @@ def test_loss_and_surrogate_are_those_of_the_reference(loss):
 
 
 def test_a_changed_advantage_is_seen():
-    """The difference is the largest of the group."""
+    """By the reference and by the declared function, of that rollout alone."""
     arm = arm_of()
     made = record(arm, 3)
     made["groups"][0]["rollouts"][2]["advantage"] += 0.25
 
-    assert advantages_difference(arm, made["groups"][0]) == pytest.approx(0.25)
-    assert advantages_difference(arm, made["groups"][1]) == 0.0
+    found = list(Again.of(arm, []).differences(made, None))
+
+    assert len(found) == 2 * 48
+    others = [each for each in found if each.size > 1e-9]
+    assert [each.size for each in others] == pytest.approx([0.25, 0.25])
+    assert {each.prompt for each in others} == {made["groups"][0]["prompt"]}

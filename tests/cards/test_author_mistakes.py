@@ -102,7 +102,7 @@ class TestFile:
         (
             ".registration",
             lambda d: d["arms"][0].update(estimator="reinforce"),
-            "/arms/0/estimator is 'reinforce': input should be 'group_mean'",
+            "arm grpo_gs8_seed0: estimator 'reinforce' is unknown; use one of group_mean",
         ),
         (
             "",

@@ -155,4 +155,4 @@ def test_settings_of_an_estimator_are_complete():
 
     problems = experiment_problems(bent(experiment, arms=specs))
 
-    assert len([p for p in problems if "it takes ['ddof', 'eps']" in p]) == 4
+    assert len([p for p in problems if "eps is missing; it takes ddof, eps" in p]) == 4

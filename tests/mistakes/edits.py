@@ -68,9 +68,10 @@ def updated_with(change: Callable[[Any, tinker.AdamParams, int], dict[str, float
 def advantages_as(change: Callable[[list[Row], Any], list[Row]]) -> Edit:
     """What the estimator returns is worked over, given the rewards."""
 
-    def estimate(original: Any, self: Any, problems: Any, rewards_P_G: Any) -> Estimate:
-        found = original(self, problems, rewards_P_G)
-        return Estimate(change(found.advantages_P_G, rewards_P_G), found.kernel)
+    def estimate(original: Any, self: Any, problems: Any, rewards_P_G: Any, *more: Any) -> Estimate:
+        found = original(self, problems, rewards_P_G, *more)
+        changed = change(found.advantages_P_G, rewards_P_G)
+        return dataclasses.replace(found, advantages_P_G=changed)
 
     return method(Estimator, "estimate", estimate)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from service_doubles import GRPO, GS1
 
-from harness.errors import RunError
+from harness.errors import CardError, RunError
 from harness.methods import kernels
 from harness.training.estimators import estimator, refuse_bad_rewards
 
@@ -77,13 +77,14 @@ def test_an_estimator_goes_by_its_name_and_not_by_its_kernel(small, words, quest
     assert estimator(grouped, questions).estimate(words.train[:1], [[1.0, 0.0]]).kernel is None
 
 
-@pytest.mark.parametrize("name", ["gs1", "gs2"])
-def test_an_estimator_that_cant_be_made_is_refused(small, questions, name):
+def test_an_estimator_that_cant_be_made_is_refused(small, questions):
     """gs1 without a kernel must not fall back to uniform weights, nor an unknown name to gs1."""
-    arm = dataclasses.replace(small.arm(GS1), estimator=name, kernel=None)
+    arm = dataclasses.replace(small.arm(GS1), kernel=None)
 
-    with pytest.raises(RunError, match=f"arm gs1_seed0: estimator '{name}'"):
+    with pytest.raises(RunError, match="arm gs1_seed0: estimator 'gs1'"):
         estimator(arm, questions)
+    with pytest.raises(CardError, match="estimator 'gs2' is unknown, did you mean 'gs1'"):
+        estimator(dataclasses.replace(arm, estimator="gs2"), questions)
 
 
 @pytest.mark.parametrize("name", ["gs1", "uniform_loo"])
@@ -131,16 +132,16 @@ def test_group_estimators_by_name_with_their_settings(small, words, name, config
 
 
 @pytest.mark.parametrize(
-    ("name", "config"),
+    ("name", "config", "said"),
     [
-        ("group_std", {"ddof": 1}),
-        ("tail_quantile", {}),
-        ("maxrl", {"eps": 0.1}),
+        ("group_std", {"ddof": 1}, "eps is missing; it takes ddof, eps"),
+        ("tail_quantile", {}, "quantile is missing; it takes quantile"),
+        ("maxrl", {"eps": 0.1}, "eps is unknown; it takes none"),
     ],
 )
-def test_missing_and_foreign_settings_are_refused_before_the_first_step(small, name, config):
+def test_missing_and_foreign_settings_are_refused_before_the_first_step(small, name, config, said):
     """An estimator never falls back to a default that nobody registered."""
     arm = dataclasses.replace(small.arm(GRPO), estimator=name, estimator_config=config)
 
-    with pytest.raises(RunError, match=f"estimator {name}: the settings are"):
+    with pytest.raises(RunError, match=f"estimator {name}: {said}"):
         estimator(arm, [])

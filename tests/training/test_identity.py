@@ -12,6 +12,7 @@ from harness.cards.registration import (
     SearchSpec,
     TrainingSpec,
 )
+from harness.components import Components
 from harness.store import content_key
 from harness.training.identity import (
     arm_parts,
@@ -59,10 +60,11 @@ ARM = {
     "look": 2,
     "estimator_config": {"quantile": 0.5},
     "loss_backends": ("custom", "service"),
+    "components": Components({}),
 }
 EVALUATION = {"max_tokens": 17, "temperature": 0.5, "answer": "boxed", "samples": 8}
 
-RUNTIME = {"pilot_steps", "checkpoint_every", "role", "look"}
+RUNTIME = {"pilot_steps", "checkpoint_every", "role", "look", "components"}
 # they came when results were already stored, and are in no key at their defaults
 LATER = {"estimator_config", "loss_backends", "samples", "task"}
 

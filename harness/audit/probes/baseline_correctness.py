@@ -16,7 +16,7 @@ from harness.cards import Arm, Experiment
 from harness.errors import RunError
 from harness.methods.staleness import is_zero_variance
 from harness.training.datums import step_data
-from harness.training.estimators import GROUP_ESTIMATORS, estimator
+from harness.training.estimators import estimator
 
 if TYPE_CHECKING:
     import tinker
@@ -65,7 +65,7 @@ def stock_arm(experiment: Experiment) -> Arm:
         RunError: the baseline's advantages are not made within groups, as the stock cookbook's are.
     """
     baselines = experiment.role("baseline")
-    if baselines and baselines[0].estimator not in GROUP_ESTIMATORS:
+    if baselines and baselines[0].declared.kernel != "none":
         raise RunError(
             f"arm {baselines[0].name} has the role baseline and the estimator "
             f"{baselines[0].estimator}, which is not the stock cookbook's; look for roles exchanged"

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from harness.audit.executed_gates import contributors_median, mean_abs_gap
 from harness.audit.forecast import ArmForecast, ForecastEvidence, TauForecast
-from harness.cards import Arm, Experiment
-from harness.cards.registration import Forecast, Kernel
+from harness.cards import Arm, Experiment, Kernel
+from harness.cards.registration import Forecast
 from harness.methods import (
     PromptKernel,
     effective_contributors,
@@ -28,7 +28,7 @@ def collect(experiment: Experiment, task: Task) -> ForecastEvidence:
     """Forecast every arm with a similarity-weighted baseline."""
     spec = experiment.registration.forecast
     questions = [problem.question for problem in task.train]
-    arms = [arm for arm in experiment.arms if arm.estimator == "gs1"]
+    arms = [arm for arm in experiment.arms if arm.tfidf is not None]
     return ForecastEvidence(
         arms=[forecast_arm(arm, experiment, questions) for arm in arms],
         reward_mean=spec.reward_mean,
@@ -38,8 +38,8 @@ def collect(experiment: Experiment, task: Task) -> ForecastEvidence:
 
 def forecast_arm(arm: Arm, experiment: Experiment, questions: Sequence[str]) -> ArmForecast:
     """One arm's two model-free gates, at its own tau and, if it has one, on a grid of others."""
-    kernel, training = arm.kernel, experiment.registration.training
-    assert kernel is not None  # a gs1 arm has one, or the card was refused
+    kernel, training = arm.tfidf, experiment.registration.training
+    assert kernel is not None  # only such arms are forecast
     similarities = pilot_similarities(
         fit_tfidf(questions, kernel), arm, questions, training.data_order_seed, training.pilot_steps
     )

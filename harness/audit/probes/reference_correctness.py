@@ -1,25 +1,28 @@
 """Evidence for `reference_correctness`: every arm's path against another computation of it.
 
-A gs1 path is held against the pinned reference, any other against `harness.audit.recomputed`,
-which shares no code with the estimators and losses that train.
+An estimator that is pinned is held against the reference file of the registration, any other
+against the reference that it declares; losses against `harness.audit.recomputed`, which shares no
+code with those that train.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
 import numpy as np
+from pydantic import JsonValue
 
 from harness.audit import recomputed
+from harness.audit.advantages import reference_weights
 from harness.audit.correctness import PathAgreement
-from harness.audit.kernel import leave_one_out
 from harness.audit.probes.correctness import SEED, one_thread, path_agreement, small_model
 from harness.audit.reference_correctness import ComputationEvidence, ReferenceEvidence
 from harness.cards import Arm, Experiment
+from harness.components import StepRewards
 from harness.errors import CardError
 from harness.tasks.task import Item, Task
 from harness.training.datums import step_data
@@ -27,6 +30,11 @@ from harness.training.estimators import Estimator, estimator
 from harness.training.streams import data_order
 
 ROLLOUTS = 64
+
+MOVED = 8
+"""Rollouts whose rewards are changed, to see whether their own baselines move."""
+
+BINARY = (0.0, 1.0)
 
 Rows = Sequence[Sequence[float]]
 
@@ -67,12 +75,12 @@ class Reference(Protocol):
 class Other:
     """Another computation of a path.
 
-    `advantages` are of rewards (P, G), `loss` and `gradient` of the learner's log-probs, the
-    behaviour policy's and one advantage a rollout.
+    `advantages` are of rewards (P, G) and the estimator's state before, `loss` and `gradient` of
+    the learner's log-probs, the behaviour policy's and one advantage a rollout.
     """
 
     name: str
-    advantages: Callable[[Rows], Rows]
+    advantages: Callable[[Rows, JsonValue], Rows]
     loss: Callable[[Rows, Rows, Sequence[float]], float]
     gradient: Callable[[Rows, Rows, Sequence[float]], Rows]
 
@@ -82,7 +90,8 @@ def collect(experiment: Experiment, task: Task, cards_dir: Path) -> ReferenceEvi
     """Every computation that arms train with, on real prompts and several rewards.
 
     Raises:
-        CardError: no reference is pinned for gs1, or its file does not define what is compared.
+        CardError: no reference is pinned for an estimator that needs one, or its file does not
+            define what is compared.
     """
     return ReferenceEvidence(
         computations=[
@@ -109,21 +118,21 @@ def _compared(
     questions = [item.question for item in task.train]
     order = data_order(experiment.registration.training.data_order_seed, len(task.train))
     items = [task.train[index] for index in order[: max(2, ROLLOUTS // arm.group_size)]]
-    if arm.estimator == "gs1":
+    if arm.declared.pinned:
         other = _pinned(experiment, arm, questions, items, cards_dir)
     else:
-        other = _recomputed(arm)
+        other = _recomputed(arm, questions, items)
     fitted = estimator(arm, questions)
-    values = (0.0, 1.0) if arm.estimator == "maxrl" else REWARDS
+    values = BINARY if arm.declared.binary_rewards else REWARDS
+    made = patterns(len(items), arm.group_size, SEED, values)
     return ComputationEvidence(
         arms=[each.name for each in arms],
         reference=other.name,
         prompts=len(items),
-        tau=None if arm.kernel is None else arm.kernel.tau,
-        patterns={
-            pattern: _agreement(fitted, other, items, rewards_P_G)
-            for pattern, rewards_P_G in patterns(len(items), arm.group_size, SEED, values).items()
-        },
+        tau=None if arm.tfidf is None else arm.tfidf.tau,
+        patterns=_agreements(fitted, other, items, made),
+        unverified=list(arm.unverified),
+        own_reward=own_reward(fitted, items, made["random"]),
     )
 
 
@@ -134,33 +143,35 @@ def _pinned(
     items: Sequence[Item],
     cards_dir: Path,
 ) -> Other:
-    """The pinned reference of gs1; its loss is importance sampling, any other is recomputed."""
+    """The pinned reference; its loss is importance sampling, any other is recomputed."""
     name = next(iter(experiment.registration.pins.references), None)
     if name is None:
-        raise CardError("pins.references is empty, a gs1 arm needs one reference; pin it")
+        raise CardError(
+            f"pins.references is empty, estimator {arm.estimator} needs one reference; pin it"
+        )
     reference = load_reference(cards_dir.resolve().parents[1] / name)
-    tau = [] if arm.kernel is None or arm.kernel.tau is None else [arm.kernel.tau]
+    tau = [] if arm.tfidf is None or arm.tfidf.tau is None else [arm.tfidf.tau]
 
-    def advantages(rewards_P_G: Rows) -> Rows:
+    def advantages(rewards_P_G: Rows, _: JsonValue) -> Rows:
         rewards_P = [rewards_G[0] for rewards_G in rewards_P_G]
         drawn = [item.question for item in items]
         return [[a] for a in reference.advantages(rewards_P, questions, drawn, *tau)]
 
     if arm.loss == "importance_sampling":
         return Other(name, advantages, reference.loss, reference.loss_gradient)
-    other = _recomputed(arm)
+    other = _recomputed(arm, questions, items)
     return Other(name, advantages, other.loss, other.gradient)
 
 
-def _recomputed(arm: Arm) -> Other:
-    """Term by term as the sources write it, in plain Python."""
+def _recomputed(arm: Arm, questions: Sequence[str], items: Sequence[Item]) -> Other:
+    """By the estimator's reference, or by itself where it declares none; the loss term by term."""
+    compute, drawn = arm.declared.reference or arm.declared.function, [i.question for i in items]
+    weights = reference_weights(arm, questions)
 
-    def advantages(rewards_P_G: Rows) -> Rows:
-        if arm.estimator in recomputed.GROUP_ESTIMATORS:
-            return [recomputed.group_advantages(arm, rewards_G) for rewards_G in rewards_P_G]
-        rewards_P = [rewards_G[0] for rewards_G in rewards_P_G]
-        baselines_P = leave_one_out(None, [], rewards_P)
-        return [[reward - b] for reward, b in zip(rewards_P, baselines_P, strict=True)]
+    def advantages(rewards_P_G: Rows, state: JsonValue) -> Rows:
+        weights_P_P = None if weights is None else weights(drawn)
+        given = StepRewards(0, drawn, rewards_P_G, state, weights_P_P)
+        return [[float(a) for a in row] for row in compute(given, arm.settings).advantages_P_G]
 
     def tokens(learner: Rows, behaviour: Rows, advantages: Sequence[float]) -> _Tokens:
         rows = zip(learner, behaviour, advantages, strict=True)
@@ -198,17 +209,47 @@ def load_reference(path: Path) -> Reference:
     return cast(Reference, module)
 
 
+def own_reward(fitted: Estimator, items: Sequence[Item], rewards_P_G: Rows) -> float | None:
+    """The most that the baseline r - A of some rollouts moves with their own rewards.
+
+    None for an estimator that is not declared leave-one-out.
+    """
+    if not fitted.arm.declared.leave_one_out:
+        return None
+    plain = fitted.estimate(items, rewards_P_G).advantages_P_G
+    moves = [0.0]
+    for place in range(0, len(rewards_P_G), max(1, len(rewards_P_G) // MOVED)):
+        changed = [list(rewards_G) for rewards_G in rewards_P_G]
+        changed[place][0] = 1.0 - changed[place][0]
+        moved = fitted.estimate(items, changed).advantages_P_G
+        before = rewards_P_G[place][0] - plain[place][0]
+        moves.append(abs(changed[place][0] - moved[place][0] - before))
+    return float(np.max(moves))
+
+
+def _agreements(
+    fitted: Estimator, other: Other, items: Sequence[Item], made: Mapping[str, Rows]
+) -> dict[str, PathAgreement]:
+    """One after the other, so that an estimator with a state has one to go on from."""
+    found, state = {}, None
+    for pattern, rewards_P_G in made.items():
+        found[pattern] = _agreement(fitted, other, items, rewards_P_G, state)
+        state = fitted.estimate(items, rewards_P_G, 0, state).state
+    return found
+
+
 def _agreement(
-    fitted: Estimator, other: Other, items: Sequence[Item], rewards_P_G: Rows
+    fitted: Estimator, other: Other, items: Sequence[Item], rewards_P_G: Rows, state: JsonValue
 ) -> PathAgreement:
     from harness.audit.probes.fixed_rollouts import fixed_groups
     from harness.audit.probes.small_model import datum_logprobs
 
     model = small_model()
     groups = fixed_groups(rewards_P_G, model, SEED)
-    ours = step_data(groups, fitted.estimate(items, rewards_P_G).advantages_P_G)
+    ours = step_data(groups, fitted.estimate(items, rewards_P_G, 0, state).advantages_P_G)
 
-    expected_D = [a for advantages_G in other.advantages(rewards_P_G) for a in advantages_G]
+    rows = other.advantages(rewards_P_G, state)
+    expected_D = [float(a) for advantages_G in rows for a in advantages_G]
     # the other computation knows action tokens only, and the log-probs as they were recorded
     actions = [t.transitions[0].ac for group in groups for t in group.trajectories_G]
     lengths = [len(datum.loss_fn_inputs["target_tokens"].tolist()) for datum in ours]

@@ -106,13 +106,12 @@ def test_another_estimator_is_not_the_cookbooks(experiment, monkeypatch, estimat
     """Leave-one-out means or a division by std differ from what the card calls its baseline."""
     from harness.audit.probes import baseline_correctness as probe
     from harness.methods import advantages
-    from harness.training import estimators
 
     others = {
         "rloo": advantages.rloo,
         "group_std": lambda rewards: advantages.group_std(rewards, 1, 1e-6),
     }
-    monkeypatch.setattr(estimators.advantages, "group_mean", others[estimator])
+    monkeypatch.setattr(advantages, "group_mean", others[estimator])
     finding = baseline_correctness.check(probe.collect(experiment), experiment)
 
     assert "advantages: differs by" in finding.message
@@ -166,22 +165,20 @@ def test_gs1_agrees_with_the_independent_reference(experiment, task, cards_dir):
 def test_another_baseline_is_not_the_references(experiment, task, cards_dir, monkeypatch, mistake):
     """A baseline that sees its own reward, weighs evenly or at another tau is found out."""
     from harness.audit.probes import reference_correctness as probe
-    from harness.training import estimators
+    from harness.methods import advantages, kernels
 
     def own_reward(rewards_P, weights_P_P):
         weights = (weights_P_P + np.eye(len(rewards_P)) / 63) / (1 + 1 / 63)
         return rewards_P - weights @ rewards_P
 
-    true_weights = estimators.kernels.softmax_loo_weights
+    true_weights = kernels.softmax_loo_weights
     if mistake == "own reward":
-        monkeypatch.setattr(estimators.advantages, "gs1", own_reward)
+        monkeypatch.setattr(advantages, "gs1", own_reward)
     elif mistake == "uniform":
-        monkeypatch.setattr(
-            estimators.kernels, "softmax_loo_weights", lambda s, _: true_weights(s, 1e6)
-        )
+        monkeypatch.setattr(kernels, "softmax_loo_weights", lambda s, _: true_weights(s, 1e6))
     else:
         monkeypatch.setattr(
-            estimators.kernels, "softmax_loo_weights", lambda s, tau: true_weights(s, tau * 1.01)
+            kernels, "softmax_loo_weights", lambda s, tau: true_weights(s, tau * 1.01)
         )
     finding = reference_correctness.check(probe.collect(experiment, task, cards_dir), experiment)
 

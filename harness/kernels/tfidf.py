@@ -1,7 +1,7 @@
-"""Leave-one-out baselines over similar prompts, worked out again from the texts alone.
+"""TF-IDF cosines turned into leave-one-out weights: settings, declaration, and the reference.
 
-TF-IDF, cosines and weights as their sources write them, by code that shares nothing with
-`harness.methods`.
+The reference works TF-IDF, cosines and weights out from the texts alone, as their sources write
+them, by code that shares nothing with `harness.methods.kernels`.
 """
 
 import math
@@ -9,13 +9,37 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import ConfigDict, Field
 
-from harness.cards.registration import Kernel
+from harness.components import Settings, kernel
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from harness.components.kernel import WeightsOf
 
 WORD = re.compile(r"\b\w\w+\b")
+
+
+class Kernel(Settings):
+    """Prompt similarity: TF-IDF cosine turned into leave-one-out weights.
+
+    `softmax` weighs by exp(cos / tau), `cosine` by max(0, cos) and has no tau.
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    text: Literal["question"]
+    fitted_on: Literal["train_questions"]
+    ngram_range: tuple[int, int]
+    lowercase: bool
+    sublinear_tf: bool
+    stop_words: Literal["english", "none"]
+    tau: float | None = Field(default=None, gt=0)
+    weighting: Literal["softmax", "cosine"] = "softmax"
 
 
 @dataclass(frozen=True)
@@ -32,12 +56,14 @@ class Corpus:
         holders = Counter(term for text in texts for term in set(terms(text, kernel)))
         return cls(kernel, len(texts), holders)
 
-    def baselines(self, texts: Sequence[str], rewards_P: Sequence[float]) -> list[float]:
-        """b_i = sum over j != i of w_ij r_j, with w from the cosines s of texts i and j.
+    def weights(self, texts: Sequence[str]) -> "NDArray[np.float64]":
+        """Leave-one-out weights (P, P) from the cosines s of texts i and j.
 
         w_ij is in proportion to exp(s_ij / tau), or to max(0, s_ij); where that is 0 for all j,
         all weigh the same.
         """
+        import numpy as np
+
         cosines_P_P = self._cosines(texts)
         if self.kernel.weighting == "cosine":
             weights_P_P = cosines_P_P.clip(min=0.0)
@@ -49,13 +75,12 @@ class Corpus:
         np.fill_diagonal(weights_P_P, 0.0)
         weights_P_P[weights_P_P.sum(axis=1) == 0.0] = 1.0
         np.fill_diagonal(weights_P_P, 0.0)
-        found: list[float] = (
-            (weights_P_P * np.asarray(rewards_P)).sum(axis=1) / weights_P_P.sum(axis=1)
-        ).tolist()
-        return found
+        return np.asarray(weights_P_P / weights_P_P.sum(axis=1, keepdims=True))
 
-    def _cosines(self, texts: Sequence[str]) -> NDArray[np.float64]:
+    def _cosines(self, texts: Sequence[str]) -> "NDArray[np.float64]":
         """Of vectors tf x (ln((1 + n) / (1 + df)) + 1); tf is 1 + ln(count) if sublinear."""
+        import numpy as np
+
         counts_P = [
             Counter(term for term in terms(text, self.kernel) if term in self.holders)
             for text in texts
@@ -64,22 +89,12 @@ class Corpus:
         vectors_P_V = np.zeros((len(texts), max(1, len(places))))
         for row, counts in enumerate(counts_P):
             for term, count in counts.items():
-                tf = 1.0 + np.log(count) if self.kernel.sublinear_tf else float(count)
-                rarity = np.log((1 + self.size) / (1 + self.holders[term])) + 1.0
+                tf = 1.0 + math.log(count) if self.kernel.sublinear_tf else float(count)
+                rarity = math.log((1 + self.size) / (1 + self.holders[term])) + 1.0
                 vectors_P_V[row, places[term]] = tf * rarity
         norms_P = np.sqrt((vectors_P_V**2).sum(axis=1))
         vectors_P_V /= np.where(norms_P == 0.0, 1.0, norms_P)[:, None]
         return np.asarray(vectors_P_V @ vectors_P_V.T)
-
-
-def leave_one_out(
-    similar: Corpus | None, texts: Sequence[str], rewards_P: Sequence[float]
-) -> list[float]:
-    """The baseline of each prompt: of similar texts, or the mean of all others without a kernel."""
-    if similar is not None:
-        return similar.baselines(texts, rewards_P)
-    total = math.fsum(rewards_P)
-    return [(total - reward) / (len(rewards_P) - 1) for reward in rewards_P]
 
 
 def terms(text: str, kernel: Kernel) -> list[str]:
@@ -98,3 +113,16 @@ def terms(text: str, kernel: Kernel) -> list[str]:
         for n in range(low, high + 1)
         for at in range(len(words) - n + 1)
     ]
+
+
+def _read_again(train_questions: Sequence[str], settings: Kernel) -> "WeightsOf":
+    return Corpus.of(train_questions, settings).weights
+
+
+@kernel("tfidf", settings=Kernel, reference=_read_again)
+def tfidf(train_questions: Sequence[str], settings: Kernel) -> "WeightsOf":
+    """Weights of a batch by scikit-learn's TF-IDF, fitted once on the train questions."""
+    from harness.methods import kernels
+
+    fitted = kernels.fit_tfidf(train_questions, settings)
+    return lambda questions: kernels.kernel_loo_weights(fitted.similarity(questions), settings)

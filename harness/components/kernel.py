@@ -1,0 +1,55 @@
+"""A prompt kernel, declared once: from the train questions to leave-one-out weights of a batch."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from harness.components.settings import NoSettings, Settings
+
+if TYPE_CHECKING:
+    from harness.components.estimator import Weights
+
+AnySettings = TypeVar("AnySettings", bound=Settings)
+
+WeightsOf = Callable[[Sequence[str]], "Weights"]
+"""From the questions of one batch to leave-one-out weights (P, P): zero diagonal, rows sum to 1."""
+
+Fit = Callable[[Sequence[str], Settings], WeightsOf]
+
+
+@dataclass(frozen=True)
+class DeclaredKernel:
+    """A declared kernel. `fit` is called once an arm, with every train question.
+
+    `reference` is the same by other code; a kernel without one is said to be unverified.
+    """
+
+    name: str
+    fit: Fit
+    settings: type[Settings]
+    reference: Fit | None
+
+
+def kernel(
+    name: str | None = None,
+    *,
+    settings: type[AnySettings] | type[NoSettings] = NoSettings,
+    reference: Callable[[Sequence[str], AnySettings], WeightsOf] | None = None,
+) -> Callable[[Callable[[Sequence[str], AnySettings], WeightsOf]], DeclaredKernel]:
+    """Declare a function from train questions and settings to `WeightsOf` as a kernel.
+
+    Args:
+        name: what a registration calls it; the function's own name if not given.
+        settings: the model of the kernel's settings.
+        reference: the same by other code.
+    """
+
+    def declare(function: Callable[[Sequence[str], AnySettings], WeightsOf]) -> DeclaredKernel:
+        return DeclaredKernel(
+            name=name or function.__name__,
+            fit=cast(Fit, function),
+            settings=settings,
+            reference=cast("Fit | None", reference),
+        )
+
+    return declare

@@ -1,0 +1,224 @@
+"""Where components live, and which one a name means."""
+
+import ast
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import TypeVar
+
+from harness.components.estimator import Estimator
+from harness.components.kernel import DeclaredKernel
+from harness.components.settings import nearest
+from harness.errors import CardError
+
+ENTRY_POINTS = "harness.components"
+"""The group under which an installed package offers modules, each named after a component in it."""
+
+Component = Estimator | DeclaredKernel
+
+AnyComponent = TypeVar("AnyComponent", Estimator, DeclaredKernel)
+
+KINDS: Mapping[type, str] = MappingProxyType({Estimator: "estimator", DeclaredKernel: "kernel"})
+
+
+@dataclass(frozen=True)
+class Source:
+    """A component that is none of the harness's own: the file, and a hash of what it depends on.
+
+    The hash is of the module without the other components that it declares, so that an edited gate
+    leaves an estimator beside it as it was. Comments and layout are not in it.
+    """
+
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Components:
+    """The components that an experiment may name, by kind and name.
+
+    `sources` has those that are not the harness's own.
+    """
+
+    declared: Mapping[tuple[type, str], Component]
+    sources: Mapping[tuple[type, str], Source] = field(default_factory=dict)
+
+    @classmethod
+    def built_in(cls, components: Iterable[Component]) -> "Components":
+        """The harness's own."""
+        return cls({(type(component), component.name): component for component in components})
+
+    def find(self, kind: type[AnyComponent], name: str) -> AnyComponent:
+        """The component of that kind and name.
+
+        Raises:
+            CardError: there is none; the line has the nearest name, and all of them.
+        """
+        found = self.declared.get((kind, name))
+        if isinstance(found, kind):
+            return found
+        known = self.names(kind)
+        raise CardError(
+            f"{KINDS[kind]} {name!r} is unknown{nearest(name, known)}; use one of "
+            f"{', '.join(known)}, or name the file that declares it in components"
+        )
+
+    def names(self, kind: type) -> list[str]:
+        """Every name of a kind, sorted."""
+        return sorted(name for of, name in self.declared if of is kind)
+
+    def source_sha256(self, kind: type, name: str) -> str | None:
+        """The hash of what a component depends on; None of the harness's own."""
+        source = self.sources.get((kind, name))
+        return None if source is None else source.sha256
+
+    def with_files(self, files: Sequence[Path]) -> "Components":
+        """These, and those that files declare.
+
+        Raises:
+            CardError: a file can't be read or run, declares a name that is taken, or imports a file
+                beside it that is not listed; one line each.
+        """
+        problems: list[str] = []
+        modules: list[tuple[str, ModuleType, ast.Module]] = []
+        for path in files:
+            try:
+                modules.append((path.name, *_run(path)))
+            except CardError as error:
+                problems.append(str(error))
+        problems += _unlisted(files, modules)
+        components = self._joined(modules, problems)
+        if problems:
+            raise CardError("\n".join(problems))
+        return components
+
+    def with_installed(self, wanted: Iterable[tuple[type, str]]) -> "Components":
+        """These, and those of the names wanted that an installed package offers.
+
+        Raises:
+            CardError: what offers a name can't be imported.
+        """
+        found, problems = self, list[str]()
+        for name in sorted({name for kind, name in wanted if (kind, name) not in self.declared}):
+            for entry in metadata.entry_points(group=ENTRY_POINTS, name=name):
+                try:
+                    module = entry.load()
+                except Exception as error:
+                    problems.append(f"{entry.value} can't be imported: {_said(error)}; mend it")
+                    continue
+                tree = ast.parse(Path(module.__file__).read_bytes())
+                found = found._joined([(entry.value, module, tree)], problems)
+        if problems:
+            raise CardError("\n".join(problems))
+        return found
+
+    def _joined(
+        self, modules: Sequence[tuple[str, ModuleType, ast.Module]], problems: list[str]
+    ) -> "Components":
+        declared, sources = dict(self.declared), dict(self.sources)
+        # a listed file that declares nothing is a helper: whatever is declared depends on it
+        helpers = [ast.dump(tree) for _, module, tree in modules if not _components_of(module)]
+        for file, module, tree in modules:
+            own = _components_of(module)
+            for variable, component in own.items():
+                key = type(component), component.name
+                if key in declared:
+                    problems.append(
+                        f"{file}: {KINDS[key[0]]} {component.name!r} is declared already; give it "
+                        "another name"
+                    )
+                    continue
+                declared[key] = component
+                parts = [_without(tree, set(own) - {variable}), *helpers]
+                sources[key] = Source(file, hashlib.sha256("\n".join(parts).encode()).hexdigest())
+        return Components(declared, sources)
+
+
+def _run(path: Path) -> tuple[ModuleType, ast.Module]:
+    """A file as a module of its own, run once for each content that it has."""
+    try:
+        data = path.read_bytes()
+        tree = ast.parse(data, path.name)
+    except OSError as error:
+        raise CardError(
+            f"component {path.name}: can't be read ({error.strerror}); looked at {path}, write "
+            "that file or correct its name in components"
+        ) from None
+    except (SyntaxError, ValueError) as error:
+        raise CardError(f"component {path.name}: no Python ({_said(error)}); correct it") from None
+    name = f"component_{path.stem}_{hashlib.sha256(bytes(path) + data).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name], tree
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    # dataclasses and pydantic look a class's module up by its name
+    sys.modules[name] = module
+    try:
+        exec(compile(data, str(path), "exec"), module.__dict__)  # the user's own code
+    except Exception as error:
+        del sys.modules[name]
+        raise CardError(
+            f"component {path.name}: can't be run ({_said(error)}); correct it"
+        ) from error
+    return module, tree
+
+
+def _components_of(module: ModuleType) -> dict[str, Component]:
+    """What a module declares itself, by variable; what it imports from the harness is not its."""
+    own = (
+        (variable, value)
+        for variable, value in vars(module).items()
+        if isinstance(value, Estimator | DeclaredKernel)
+    )
+    return {
+        variable: value for variable, value in own if _function(value).__module__ == module.__name__
+    }
+
+
+def _function(component: Component) -> Callable[..., object]:
+    return component.function if isinstance(component, Estimator) else component.fit
+
+
+def _unlisted(
+    files: Sequence[Path], modules: Sequence[tuple[str, ModuleType, ast.Module]]
+) -> list[str]:
+    """Imports of files beside a component that nobody has listed, so that nothing hashes them."""
+    listed = {path.stem for path in files}
+    folders = {path.name: path.parent for path in files}
+    return [
+        f"component {file}: imports {name} beside it; list {name}.py in components, so that its "
+        "source is registered too"
+        for file, _, tree in modules
+        for name in sorted(set(_imported(tree)))
+        if name not in listed and (folders[file] / f"{name}.py").is_file()
+    ]
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.split(".")[0]
+
+
+def _without(tree: ast.Module, variables: set[str]) -> str:
+    """The module's syntax without the definitions of these variables."""
+    kept = [node for node in tree.body if not _defines(node) or not _defines(node) <= variables]
+    return ast.dump(ast.Module(kept, []))
+
+
+def _defines(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Assign):
+        return {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return set()
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
