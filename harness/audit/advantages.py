@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from harness.audit.gate_metric import Unmeasurable, Values
+from harness.audit.metrics.metric import Unmeasurable, Values
 from harness.audit.pilot import Executed
 from harness.cards import Arm
 from harness.components import Estimate, StepRewards

@@ -201,9 +201,15 @@ def _first_other(arm: Arm, found: Iterable[Difference]) -> Fault:
         return f"can't be worked out again ({error}); record what the estimator got and gave"
     if other is None:
         return None
+    weighed = arm.declared.kernel != "none"
+    cure = (
+        "weigh prompts by the registered kernel, each without itself"
+        if weighed
+        else "change it in the estimator alone"
+    )
     return (
         f"train item {other.prompt} has the {other.what} {other.found:.6g}, the rewards make "
-        f"{other.wanted:.6g} by {arm.estimator}; change it in the estimator alone"
+        f"{other.wanted:.6g} by {arm.estimator}; {cure}"
     )
 
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from harness.audit.acceptance import settle
 from harness.audit.finding import Finding, bounds_of
 from harness.audit.gates import within
+from harness.audit.metrics.executed import MODEL, ROLLOUTS
+from harness.audit.metrics.kernel_arms import CONTRIBUTORS, GAP, GROUP_SIZE
 from harness.audit.power import power_report
 from harness.audit.reachable import reachable_lines, unscored_lines
 from harness.cards import Experiment, GateCheck
 from harness.evidence import Evidence, Measured
-
-CONTRIBUTORS = "gs1_effective_contributors_median"
-GAP = "gs1_mean_abs_baseline_minus_uniform_loo"
 
 
 class TauForecast(Evidence):
@@ -156,9 +155,9 @@ def planned_lines(experiment: Experiment, gates: Sequence[GateCheck]) -> list[st
     sizes = {arm.group_size for arm in experiment.arms if arm.tfidf is not None}
     rollouts = {arm.rollouts_per_step for arm in experiment.arms}
     planned: dict[str, list[float | str]] = {
-        "gs1_executed_group_size": [float(size) for size in sorted(sizes)],
-        "rollouts_per_step_both_arms": [float(number) for number in sorted(rollouts)],
-        "executed_base_model": [experiment.card.base_model],
+        GROUP_SIZE: [float(size) for size in sorted(sizes)],
+        ROLLOUTS: [float(number) for number in sorted(rollouts)],
+        MODEL: [experiment.card.base_model],
     }
     return [
         f"gate {check.metric} is certain to fail: {value!r} is planned, bounds {bounds_of(check)}; "

@@ -8,15 +8,21 @@ closest to them.
 import math
 from collections.abc import Sequence
 
-from harness.audit.executed_gates import EXECUTED_METRICS
 from harness.audit.finding import GateFinding, bounds_of
-from harness.audit.gate_metric import GateMetric, Unmeasurable, Values
-from harness.audit.pilot import Pilot, executed, pilot_problems
-from harness.audit.staleness_gates import STALENESS_METRICS
+from harness.audit.metrics import executed as of_arms
+from harness.audit.metrics import kernel_arms, staleness
+from harness.audit.metrics.metric import GateMetric, Unmeasurable, Values
+from harness.audit.metrics.steps import step_figure
+from harness.audit.pilot import Executed, Pilot, executed, pilot_problems
+from harness.audit.tried import changed_pilots
 from harness.cards import Experiment, GateCheck
+from harness.components import nearest
+from harness.errors import CardError
 
-METRICS: dict[str, GateMetric] = {**EXECUTED_METRICS, **STALENESS_METRICS}
-"""Every figure that a gate can bound, by name."""
+METRICS: dict[str, GateMetric] = {
+    metric.name: metric for metric in (*of_arms.METRICS, *kernel_arms.METRICS, *staleness.METRICS)
+}
+"""The harness's own, by name. A name with a '/' is a figure that steps log."""
 
 
 def check_gate(
@@ -34,19 +40,21 @@ def check_gate(
         texts: the questions of the train split, from which baselines of similar prompts are
             worked out again; without them such baselines are taken as recorded.
     """
-    metric = METRICS.get(check.metric)
-    if metric is None:
-        return GateFinding(check, None, (unknown(check),))
+    try:
+        metric = metric_of(check, experiment)
+    except CardError as error:
+        return GateFinding(check, None, (str(error),))
     broken = pilot_problems(experiment, pilot)
     if broken:
         return GateFinding(check, None, tuple(f"gate {check.metric}: {line}" for line in broken))
+    measured = executed(experiment, pilot, texts, check.roles)
+    own = check.metric not in METRICS
     try:
-        values = metric.measure(executed(experiment, pilot, texts))
+        value = _value(metric, measured, check)
     except Unmeasurable as error:
         return GateFinding(check, None, (f"gate {check.metric}: {error}",))
-    value = worst(values, check)
     if value is not None and within(value, check):
-        return GateFinding(check, value)
+        return GateFinding(check, value, _untried(metric, measured, check) if own else ())
     shown = f"{value:.6g}" if isinstance(value, float) else repr(value)
     line = (
         f"gate {check.metric}: {shown} was executed, bounds {bounds_of(check)} {metric.unit} "
@@ -55,9 +63,63 @@ def check_gate(
     return GateFinding(check, value, (line,))
 
 
-def unknown(check: GateCheck) -> str:
-    """The line about a gate whose metric nothing measures."""
-    return f"gate {check.metric}: no such measurement; use one of {', '.join(sorted(METRICS))}"
+def metric_of(check: GateCheck, experiment: Experiment) -> GateMetric:
+    """The gate's metric: the harness's own, the experiment's, or a figure that steps log.
+
+    Raises:
+        CardError: there is none, or two have that name.
+    """
+    name, own = check.metric, experiment.components.own(GateMetric)
+    if name in own and name in METRICS:
+        raise CardError(
+            f"gate {name}: the experiment declares a metric that the harness has; rename it"
+        )
+    if metric := own.get(name) or METRICS.get(name):
+        return metric
+    if "/" in name:
+        return step_figure(name)
+    known = sorted({*METRICS, *own})
+    raise CardError(
+        f"gate {name}: no such measurement{nearest(name, known)}; use one of {', '.join(known)}, "
+        "a figure that steps log, whose name has a '/', or name the file that declares it in "
+        "components"
+    )
+
+
+def _value(metric: GateMetric, pilot: Executed, check: GateCheck) -> float | str | None:
+    """The worst value, of code that may be anyone's."""
+    try:
+        values = metric.measure(pilot)
+        return worst(values if _names(values) else [float(value) for value in values], check)
+    except Unmeasurable:
+        raise
+    except Exception as error:
+        raise Unmeasurable(
+            f"its measurement raised {type(error).__name__} ({error}); correct {metric.home}"
+        ) from error
+
+
+def _names(values: Values) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _untried(metric: GateMetric, pilot: Executed, check: GateCheck) -> tuple[str, ...]:
+    """A line if no changed pilot fails the gate: its author's promise of a range is not enough."""
+    tried = 0
+    for changed in changed_pilots(pilot):
+        tried += 1
+        try:
+            value = _value(metric, changed, check)
+        except Unmeasurable as error:
+            if error.__cause__ is None:  # said by the metric, and no mistake of its code
+                return ()
+            continue
+        if value is None or not within(value, check):
+            return ()
+    return (
+        f"gate {check.metric}: passes on {tried} of {tried} pilots that were changed on purpose, "
+        f"bounds {bounds_of(check)}; measure what the treatment changes, or narrow the bounds",
+    )
 
 
 def within(value: float | str, check: GateCheck) -> bool:

@@ -4,8 +4,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from harness.cards import Arm, Experiment
 from harness.records import GroupRecord, StepRecord, Turn, advantages_of, rewards_of
 
@@ -29,9 +27,18 @@ class Executed:
     texts: Sequence[str] = ()
 
 
-def executed(experiment: Experiment, pilot: Pilot, texts: Sequence[str] = ()) -> Executed:
-    """The arms that this pilot holds: those of the first look, and of the second where taken."""
-    arms = tuple((arm, pilot[arm.name]) for arm in experiment.arms if arm.name in pilot)
+def executed(
+    experiment: Experiment,
+    pilot: Pilot,
+    texts: Sequence[str] = (),
+    roles: Sequence[str] | None = None,
+) -> Executed:
+    """The arms of these roles that this pilot holds: of the first look, of the second if taken."""
+    arms = tuple(
+        (arm, pilot[arm.name])
+        for arm in experiment.arms
+        if arm.name in pilot and (roles is None or arm.role in roles)
+    )
     return Executed(experiment, arms, texts)
 
 
@@ -119,8 +126,14 @@ def _broken_turn(turn: Turn) -> Iterator[str]:
             "learner; record one of each for every action token, 1 at least"
         )
     # a NaN is no number below the bound
-    elif not (apart := float(np.abs(np.subtract(rows[1], rows[2])).max())) < APART:
+    elif not (apart := _apart(rows[1], rows[2])) < APART:
         yield (
             f"log-probs of sampler and learner are {apart:.3g} nats apart, bound {APART:g}; find "
             "where they were born"
         )
+
+
+def _apart(one_T: Sequence[float], other_T: Sequence[float]) -> float:
+    import numpy as np  # not before there are records: a component's file imports this module
+
+    return float(np.abs(np.subtract(one_T, other_T)).max())

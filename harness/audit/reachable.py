@@ -5,9 +5,10 @@ import re
 from collections.abc import Sequence
 
 from harness.audit.finding import bounds_of
-from harness.audit.gate_metric import Range
-from harness.audit.gates import METRICS, unknown
+from harness.audit.gates import metric_of
+from harness.audit.metrics.metric import Range
 from harness.cards import Experiment, GateCheck
+from harness.errors import CardError
 from harness.names import ACCURACY
 from harness.tasks.sec_search.metrics import FIGURES
 
@@ -18,9 +19,10 @@ def reachable_lines(
     """(problems, notes): gates that can't come out both ways, and examples for those that can."""
     problems, notes = [], []
     for check in gates:
-        metric = METRICS.get(check.metric)
-        if metric is None:
-            problems.append(unknown(check))
+        try:
+            metric = metric_of(check, experiment)
+        except CardError as error:
+            problems.append(str(error))
             continue
         of = metric.range
         passes, fails = _names(check) if of is None else _numbers(check, of(experiment))
@@ -65,7 +67,7 @@ def _numbers(check: GateCheck, range_: Range) -> tuple[str | None, str | None]:
     high = range_.high if check.max is None else min(range_.high, check.max)
     if range_.whole:
         low, high = float(math.ceil(low)), math.floor(high) if math.isfinite(high) else high
-    passes = f"{low:g}" if low <= high else None
+    passes = f"{low if math.isfinite(low) else high:g}" if low <= high else None
     if check.min is not None and range_.low < check.min:
         return passes, f"{range_.low:g}"
     if check.max is not None and range_.high > check.max:

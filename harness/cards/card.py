@@ -88,13 +88,17 @@ class CardArm(Frozen):
 
 
 class GateCheck(Frozen):
-    """One activation gate: a metric measured on the pilot, and the values that it may take."""
+    """One activation gate: a metric measured on the pilot, and the values that it may take.
+
+    `roles` are those whose arms are looked at; all of them if not given.
+    """
 
     metric: str
     measures: str
     min: float | None = None
     max: float | None = None
     one_of: list[str] | None = None
+    roles: list[str] | None = Field(default=None, min_length=1)
 
 
 class ActivationGate(Frozen):

@@ -22,7 +22,7 @@ def experiment_problems(experiment: Experiment) -> list[str]:
     problems = [
         *arm_name_problems(card, registration),
         *schedule_problems(card, registration),
-        *gate_problems(experiment.gates),
+        *gate_problems(experiment.gates, {arm.role for arm in experiment.arms}),
         *rule_problems(card, registration),
         *pilot_problems(card, registration),
         *kernel_problems(card, registration),
@@ -86,7 +86,7 @@ def schedule_problems(card: Card, registration: Registration) -> list[str]:
     return problems
 
 
-def gate_problems(gates: Iterable[GateCheck]) -> list[str]:
+def gate_problems(gates: Iterable[GateCheck], roles: Collection[str]) -> list[str]:
     """Every gate can come out both ways: it has a bound, and some value lies inside it."""
     gates = list(gates)
     problems = [f"gate {name} is stated twice" for name in _twice(gate.metric for gate in gates)]
@@ -100,6 +100,11 @@ def gate_problems(gates: Iterable[GateCheck]) -> list[str]:
         if gate.min is not None and gate.max is not None and gate.min > gate.max:
             problems.append(
                 f"gate {gate.metric}: min {gate.min} is above max {gate.max}, so nothing passes"
+            )
+        if unknown := sorted(set(gate.roles or ()) - set(roles)):
+            problems.append(
+                f"gate {gate.metric}: no arm plays {', '.join(unknown)}; the arms play "
+                f"{', '.join(sorted(roles))}"
             )
     return problems
 
@@ -327,15 +332,8 @@ def need_problems(
         return problems
     size, least, most = schedule.group_size, declared.min_group_size, declared.max_group_size
     if size < least or (most is not None and size > most):
-        takes = (
-            f"{least}"
-            if most == least
-            else f"{least} or more"
-            if most is None
-            else (f"{least} to {most}")
-        )
         problems.append(
-            f"estimator {name} takes {takes} rollouts a prompt, group_size is {size}; correct it"
+            f"estimator {name} takes {declared.takes} a prompt, group_size is {size}; correct it"
         )
     if schedule.groups_per_batch < declared.min_prompts:
         problems.append(

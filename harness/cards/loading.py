@@ -19,7 +19,7 @@ from harness.cards.consistency import experiment_problems, scale_problems
 from harness.cards.experiment import BUILT_IN, Experiment, Scale
 from harness.cards.merge import merge_patch
 from harness.cards.registration import OwnKernel, Registration
-from harness.components import Components, DeclaredKernel, Estimator
+from harness.components import Components
 from harness.errors import CardError
 
 FULL = Scale(
@@ -64,7 +64,7 @@ def load_experiment(card_path: Path, scale: str = "embedded") -> Experiment:
     if card is None or registration is None:
         raise CardError("\n".join(problems))
 
-    components = _components(card_path, registration, problems)
+    components = _components(card_path, card, registration, problems)
     hashes = [part.sha256 for part in (stated, registered, chosen)]
     sources = sorted({source.sha256 for source in components.sources.values()})
     experiment = Experiment(
@@ -131,7 +131,9 @@ def _load(model: type[Model], path: Path, problems: list[str]) -> _File[Model] |
     return None if read is None else _File(document, read, _sha256(data))
 
 
-def _components(card_path: Path, registration: Registration, problems: list[str]) -> Components:
+def _components(
+    card_path: Path, card: Card, registration: Registration, problems: list[str]
+) -> Components:
     """The harness's components, those of the files that are named, and of installed packages."""
     folders, files = (card_path.parent, card_path.parent.parent), []
     for name in registration.components:
@@ -143,17 +145,26 @@ def _components(card_path: Path, registration: Registration, problems: list[str]
         problems.append(
             f"components: {name} is in {'both' if found else 'neither'} of {places}; keep one file"
         )
-    wanted: list[tuple[type, str]] = [(Estimator, arm.estimator) for arm in registration.arms]
-    wanted += [
-        (DeclaredKernel, arm.kernel.name)
-        for arm in registration.arms
-        if isinstance(arm.kernel, OwnKernel)
-    ]
     try:
-        return BUILT_IN.with_files(files).with_installed(wanted)
+        return BUILT_IN.with_files(files).with_installed(_named(card, registration))
     except CardError as error:
         problems += str(error).splitlines()
         return BUILT_IN
+
+
+def _named(card: Card, registration: Registration) -> set[str]:
+    """Every name that may be a component's."""
+    rules = [rule for rule in (card.decision_rule, registration.decision_rule) if rule is not None]
+    checks = [] if card.activation_gate is None else card.activation_gate.checks
+    criteria = [*registration.supporting, *(c for rule in rules for c in rule.criteria)]
+    return {
+        *(arm.estimator for arm in registration.arms),
+        *(arm.kernel.name for arm in registration.arms if isinstance(arm.kernel, OwnKernel)),
+        *(check.metric for check in (*checks, *registration.extra_gates)),
+        *(rule.method for rule in rules),
+        *(criterion.method for criterion in criteria if criterion.method is not None),
+        *registration.preflights,
+    }
 
 
 def _scale(card_path: Path, scale: str, problems: list[str]) -> _File[Scale] | None:

@@ -305,9 +305,10 @@ class Registration(Frozen):
 
     `components` names files beside the card, or beside the experiment's test file, that declare
     estimators, kernels and whatever else the card may name; a helper that one of them imports is
-    listed too. `supporting` criteria are computed and shown; they never make a verdict. `search`
-    belongs to the task sec_search. `correctness_tolerances` and `restoration`, groups of arms by
-    name that must start equal, are what the preflights hold a run to where the card states none.
+    listed too. `preflights` are those of the author's own, by name. `supporting` criteria are
+    computed and shown; they never make a verdict. `search` belongs to the task sec_search.
+    `correctness_tolerances` and `restoration`, groups of arms by name that must start equal, are
+    what the preflights hold a run to where the card states none.
     """
 
     version: Literal[1]
@@ -332,5 +333,6 @@ class Registration(Frozen):
     supporting: list[CriterionSpec] = Field(default_factory=list)
     search: SearchSpec | None = None
     components: list[str] = Field(default_factory=list)
+    preflights: list[str] = Field(default_factory=list)
     correctness_tolerances: dict[ToleranceName, Tolerance] = Field(default_factory=dict)
     restoration: list[list[Name]] = Field(default_factory=list)

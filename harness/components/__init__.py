@@ -4,6 +4,7 @@ A component is a decorated function in a module of the harness, of an experiment
 package. All three come through the same decorators.
 """
 
+from harness.components.component import Component
 from harness.components.estimator import (
     Estimate,
     Estimator,
@@ -16,6 +17,7 @@ from harness.components.registry import Components, Source
 from harness.components.settings import NoSettings, Settings, nearest, parsed, settings_problems
 
 __all__ = [
+    "Component",
     "Components",
     "DeclaredKernel",
     "Estimate",

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast
 
 from pydantic import JsonValue
 
+from harness.components.component import Component
 from harness.components.settings import NoSettings, Settings
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ Function = Callable[[StepRewards, Settings], Estimate]
 
 
 @dataclass(frozen=True)
-class Estimator:
+class Estimator(Component):
     """A declared estimator.
 
     `reference` is the same estimator by other code: slow, plain, in float64. An estimator without
@@ -63,7 +64,8 @@ class Estimator:
     held to the reference file that the registration pins.
     """
 
-    name: str
+    kind: ClassVar[str] = "estimator"
+
     function: Function
     settings: type[Settings]
     reference: Function | None
@@ -74,6 +76,19 @@ class Estimator:
     binary_rewards: bool
     leave_one_out: bool
     pinned: bool
+
+    @property
+    def home(self) -> str:
+        """The module that declares it."""
+        return self.function.__module__
+
+    @property
+    def takes(self) -> str:
+        """How many rollouts of a prompt it takes, in words."""
+        least, most = self.min_group_size, self.max_group_size
+        if most == least:
+            return f"{least} rollout{'s' * (least != 1)}"
+        return f"{least} {'or more' if most is None else f'to {most}'} rollouts"
 
     def __call__(self, step: StepRewards, settings: Settings) -> Estimate:
         """The declared function itself."""

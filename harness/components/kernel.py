@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
+from harness.components.component import Component
 from harness.components.settings import NoSettings, Settings
 
 if TYPE_CHECKING:
@@ -18,16 +19,22 @@ Fit = Callable[[Sequence[str], Settings], WeightsOf]
 
 
 @dataclass(frozen=True)
-class DeclaredKernel:
+class DeclaredKernel(Component):
     """A declared kernel. `fit` is called once an arm, with every train question.
 
     `reference` is the same by other code; a kernel without one is said to be unverified.
     """
 
-    name: str
+    kind: ClassVar[str] = "kernel"
+
     fit: Fit
     settings: type[Settings]
     reference: Fit | None
+
+    @property
+    def home(self) -> str:
+        """The module that declares it."""
+        return self.fit.__module__
 
 
 def kernel(

@@ -3,26 +3,23 @@
 import ast
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import TypeVar
 
-from harness.components.estimator import Estimator
-from harness.components.kernel import DeclaredKernel
+from harness.components.component import Component
 from harness.components.settings import nearest
 from harness.errors import CardError
 
 ENTRY_POINTS = "harness.components"
 """The group under which an installed package offers modules, each named after a component in it."""
 
-Component = Estimator | DeclaredKernel
+AnyComponent = TypeVar("AnyComponent", bound=Component)
 
-AnyComponent = TypeVar("AnyComponent", Estimator, DeclaredKernel)
-
-KINDS: Mapping[type, str] = MappingProxyType({Estimator: "estimator", DeclaredKernel: "kernel"})
+Key = tuple[type[Component], str]
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,8 @@ class Components:
     `sources` has those that are not the harness's own.
     """
 
-    declared: Mapping[tuple[type, str], Component]
-    sources: Mapping[tuple[type, str], Source] = field(default_factory=dict)
+    declared: Mapping[Key, Component]
+    sources: Mapping[Key, Source] = field(default_factory=dict)
 
     @classmethod
     def built_in(cls, components: Iterable[Component]) -> "Components":
@@ -63,15 +60,19 @@ class Components:
             return found
         known = self.names(kind)
         raise CardError(
-            f"{KINDS[kind]} {name!r} is unknown{nearest(name, known)}; use one of "
+            f"{kind.kind} {name!r} is unknown{nearest(name, known)}; use one of "
             f"{', '.join(known)}, or name the file that declares it in components"
         )
 
-    def names(self, kind: type) -> list[str]:
+    def names(self, kind: type[Component]) -> list[str]:
         """Every name of a kind, sorted."""
         return sorted(name for of, name in self.declared if of is kind)
 
-    def source_sha256(self, kind: type, name: str) -> str | None:
+    def own(self, kind: type[AnyComponent]) -> dict[str, AnyComponent]:
+        """Those of a kind that are none of the harness's own, by name."""
+        return {name: self.find(kind, name) for of, name in self.sources if of is kind}
+
+    def source_sha256(self, kind: type[Component], name: str) -> str | None:
         """The hash of what a component depends on; None of the harness's own."""
         source = self.sources.get((kind, name))
         return None if source is None else source.sha256
@@ -96,22 +97,26 @@ class Components:
             raise CardError("\n".join(problems))
         return components
 
-    def with_installed(self, wanted: Iterable[tuple[type, str]]) -> "Components":
+    def with_installed(self, wanted: Iterable[str]) -> "Components":
         """These, and those of the names wanted that an installed package offers.
+
+        A name that some component has already is not looked for.
 
         Raises:
             CardError: what offers a name can't be imported.
         """
         found, problems = self, list[str]()
-        for name in sorted({name for kind, name in wanted if (kind, name) not in self.declared}):
-            for entry in metadata.entry_points(group=ENTRY_POINTS, name=name):
-                try:
-                    module = entry.load()
-                except Exception as error:
-                    problems.append(f"{entry.value} can't be imported: {_said(error)}; mend it")
-                    continue
-                tree = ast.parse(Path(module.__file__).read_bytes())
-                found = found._joined([(entry.value, module, tree)], problems)
+        missing = set(wanted) - {name for _, name in self.declared}
+        for entry in metadata.entry_points(group=ENTRY_POINTS):
+            if entry.name not in missing:
+                continue
+            try:
+                module = entry.load()
+            except Exception as error:
+                problems.append(f"{entry.value} can't be imported: {_said(error)}; mend it")
+                continue
+            tree = ast.parse(Path(module.__file__).read_bytes())
+            found = found._joined([(entry.value, module, tree)], problems)
         if problems:
             raise CardError("\n".join(problems))
         return found
@@ -128,7 +133,7 @@ class Components:
                 key = type(component), component.name
                 if key in declared:
                     problems.append(
-                        f"{file}: {KINDS[key[0]]} {component.name!r} is declared already; give it "
+                        f"{file}: {component.kind} {component.name!r} is declared already; give it "
                         "another name"
                     )
                     continue
@@ -169,18 +174,11 @@ def _run(path: Path) -> tuple[ModuleType, ast.Module]:
 
 def _components_of(module: ModuleType) -> dict[str, Component]:
     """What a module declares itself, by variable; what it imports from the harness is not its."""
-    own = (
-        (variable, value)
-        for variable, value in vars(module).items()
-        if isinstance(value, Estimator | DeclaredKernel)
-    )
     return {
-        variable: value for variable, value in own if _function(value).__module__ == module.__name__
+        variable: value
+        for variable, value in vars(module).items()
+        if isinstance(value, Component) and value.home == module.__name__
     }
-
-
-def _function(component: Component) -> Callable[..., object]:
-    return component.function if isinstance(component, Estimator) else component.fit
 
 
 def _unlisted(

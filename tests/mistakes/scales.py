@@ -26,8 +26,8 @@ def half_the_rollouts(card: Any) -> None:
 _ROWS: list[tuple[str, Where, Stage, str, str, Edit]] = [
     ("tau_huge", "scale", "preflight", "forecast",
         "contributors_median is certain to fail at tau 1e+06: 15 on the", arm(tau=1e6)),
-    ("group_size_2", "scale", "preflight", "forecast",
-        "gs1_executed_group_size is certain to fail: 2.0 is planned",
+    ("group_size_2", "scale", "reading", "card",
+        f"{GS1}: estimator gs1 takes 1 rollout a prompt, group_size is 2",
         arm(group_size=2, groups_per_batch=BATCH // 2)),
     ("half_the_rollouts", "scale", "preflight", "forecast",
         "rollouts_per_step_both_arms is certain to fail: 8.0", half_the_rollouts),

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.audit.executed_gates import contributors_median, mean_abs_gap
 from harness.audit.forecast import ArmForecast, ForecastEvidence, TauForecast
+from harness.audit.metrics.kernel_arms import contributors_median, mean_abs_gap
 from harness.cards import Arm, Experiment, Kernel
 from harness.cards.registration import Forecast
 from harness.methods import (
     PromptKernel,
+    baselines,
     effective_contributors,
     fit_tfidf,
-    gs1,
     kernel_loo_weights,
 )
 from harness.tasks.task import Task
@@ -86,7 +86,9 @@ def with_kernel(
     gaps = []
     for rewards_N in rewards_R_N:
         rewards = np.split(rewards_N, ends)
-        advantages = [gs1(r_P, w_P_P) for r_P, w_P_P in zip(rewards, weights, strict=True)]
+        advantages = [
+            r_P - baselines(r_P, w_P_P) for r_P, w_P_P in zip(rewards, weights, strict=True)
+        ]
         gaps.append(mean_abs_gap([r.tolist() for r in rewards], [a.tolist() for a in advantages]))
     return TauForecast(
         tau=kernel.tau,

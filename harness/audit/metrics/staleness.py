@@ -4,18 +4,24 @@ So do gates of advantages, dropped groups and turns, which arms without lag can 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from harness.audit import recomputed
 from harness.audit.advantages import advantage_errors
-from harness.audit.gate_metric import GateMetric, Unmeasurable, Values, at_least, share
 from harness.audit.lag import executed_lags, expected_lag
+from harness.audit.metrics.metric import Measure, Unmeasurable, Values, at_least, gate_metric, share
 from harness.audit.pilot import Executed
 from harness.cards import Arm
 from harness.methods.losses import clip_bounds
 from harness.records import CUSTOM_LOSS, StepRecord, rewards_of
 
 
+@gate_metric(
+    "executed_lag_error",
+    unit="updates",
+    range=at_least(0, whole=True),
+    remedy="step t must sample from the weights after update max(0, t - lag)",
+)
 def lag_errors(pilot: Executed) -> Values:
     """|executed - registered lag| of every step, in updates."""
     errors = []
@@ -30,7 +36,7 @@ def lag_errors(pilot: Executed) -> Values:
     return errors
 
 
-def figures(name: str, *, lagged: bool) -> Callable[[Executed], Values]:
+def figures(name: str, *, lagged: bool) -> Measure:
     """A measurement: the figure in each step of the fresh arms, or of the lagged after the ramp."""
 
     def measure(pilot: Executed) -> Values:
@@ -48,6 +54,13 @@ def figures(name: str, *, lagged: bool) -> Callable[[Executed], Values]:
     return measure
 
 
+@gate_metric(
+    "logged_metrics_error",
+    unit="relative above 1",
+    range=at_least(0.0),
+    remedy="a metric is not what its definition says of the stored rollouts: correct it before "
+    "anything is read from it",
+)
 def metric_errors(pilot: Executed) -> Values:
     """How far each logged figure is from the stored rollouts', relative above 1."""
     drops = pilot.experiment.registration.training.drop_zero_variance_groups
@@ -70,6 +83,13 @@ def metric_errors(pilot: Executed) -> Values:
     return errors
 
 
+@gate_metric(
+    "reported_loss_error",
+    unit="of the sum of |ratio x advantage|",
+    range=at_least(0.0),
+    remedy="the loss was not the registered one on these rollouts: look at clip bounds and at "
+    "the log-probs and advantages that the datums carried",
+)
 def loss_errors(pilot: Executed) -> Values:
     """How far each reported loss is from the registered loss of the stored rollouts, per sum |rA|.
 
@@ -92,6 +112,13 @@ def loss_errors(pilot: Executed) -> Values:
     return errors
 
 
+@gate_metric(
+    "executed_drop_error",
+    unit="mistakes a step",
+    range=at_least(0, whole=True),
+    remedy="zero-variance groups must be left out of the update in every arm, and no "
+    "others: look at what the update was sent",
+)
 def drop_errors(pilot: Executed) -> Values:
     """Groups that were dropped though their rewards differ, or the other way, in each step.
 
@@ -117,6 +144,12 @@ def drop_errors(pilot: Executed) -> Values:
     return errors
 
 
+@gate_metric(
+    "executed_turn_error",
+    unit="rollouts a step",
+    range=at_least(0, whole=True),
+    remedy="turns are not those of the episodes: look at how rollouts are recorded",
+)
 def turn_errors(pilot: Executed) -> Values:
     """Rollouts of each step that have another number of turns than their task counted."""
     errors = []
@@ -145,77 +178,49 @@ def _metric(arm: Arm, record: StepRecord, name: str) -> float:
     return value
 
 
-STALENESS_METRICS = {
-    "executed_lag_error": GateMetric(
-        measure=lag_errors,
-        unit="updates",
-        range=at_least(0, whole=True),
-        remedy="step t must sample from the weights after update max(0, t - lag)",
-    ),
-    "lag0_max_abs_log_ratio": GateMetric(
-        measure=figures("staleness/max_abs_log_ratio", lagged=False),
+METRICS = (
+    lag_errors,
+    metric_errors,
+    loss_errors,
+    drop_errors,
+    turn_errors,
+    gate_metric(
+        "lag0_max_abs_log_ratio",
         unit="nats",
         range=at_least(0.0),
         remedy="sampler and learner must agree on a fresh batch: look for another temperature, "
         "model or snapshot, or for log-probs of another policy",
-    ),
-    "lag0_clip_fraction": GateMetric(
-        measure=figures("staleness/clip_raw", lagged=False),
+    )(figures("staleness/max_abs_log_ratio", lagged=False)),
+    gate_metric(
+        "lag0_clip_fraction",
         unit="of tokens",
         range=share,
         remedy="a fresh batch has nothing to clip: look at lag0_max_abs_log_ratio",
-    ),
-    "lag0_kl": GateMetric(
-        measure=figures("staleness/kl_k3", lagged=False),
+    )(figures("staleness/clip_raw", lagged=False)),
+    gate_metric(
+        "lag0_kl",
         unit="nats a token",
         range=at_least(0.0),
         remedy="sampler and learner differ by more than the service's floor on a fresh batch: look "
         "at lag0_max_abs_log_ratio",
-    ),
-    "lagged_kl": GateMetric(
-        measure=figures("staleness/kl_k3", lagged=True),
+    )(figures("staleness/kl_k3", lagged=False)),
+    gate_metric(
+        "lagged_kl",
         unit="nats a token",
         range=at_least(0.0),
         remedy="the lagged arms are not stale: look for behaviour log-probs of the learner, a lag "
         "that was not executed, or raise the learning rate in a new registration",
-    ),
-    "lagged_clip_fraction": GateMetric(
-        measure=figures("staleness/clip_raw", lagged=True),
+    )(figures("staleness/kl_k3", lagged=True)),
+    gate_metric(
+        "lagged_clip_fraction",
         unit="of tokens",
         range=share,
         remedy="staleness clips nothing: see lagged_kl, or the bounds are too wide",
-    ),
-    "logged_metrics_error": GateMetric(
-        measure=metric_errors,
-        unit="relative above 1",
-        range=at_least(0.0),
-        remedy="a metric is not what its definition says of the stored rollouts: correct it before "
-        "anything is read from it",
-    ),
-    "reported_loss_error": GateMetric(
-        measure=loss_errors,
-        unit="of the sum of |ratio x advantage|",
-        range=at_least(0.0),
-        remedy="the loss was not the registered one on these rollouts: look at clip bounds and at "
-        "the log-probs and advantages that the datums carried",
-    ),
-    "executed_advantage_error": GateMetric(
-        measure=advantage_errors,
+    )(figures("staleness/clip_raw", lagged=True)),
+    gate_metric(
+        "executed_advantage_error",
         unit="of advantage",
         range=at_least(0.0),
         remedy="advantages are not the registered estimator's on these rewards",
-    ),
-    "executed_drop_error": GateMetric(
-        measure=drop_errors,
-        unit="mistakes a step",
-        range=at_least(0, whole=True),
-        remedy="zero-variance groups must be left out of the update in every arm, and no "
-        "others: look at what the update was sent",
-    ),
-    "executed_turn_error": GateMetric(
-        measure=turn_errors,
-        unit="rollouts a step",
-        range=at_least(0, whole=True),
-        remedy="turns are not those of the episodes: look at how rollouts are recorded",
-    ),
-}
+    )(advantage_errors),
+)

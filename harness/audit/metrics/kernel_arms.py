@@ -1,4 +1,4 @@
-"""What gates measure of every arm: rollouts, rewards and model, and how selective a kernel was."""
+"""Gates of arms that weigh prompts by a kernel, as GS1 does: was it selective, or a plain mean?"""
 
 import math
 from collections import Counter
@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.audit.gate_metric import GateMetric, Range, Unmeasurable, Values, at_least
-from harness.audit.pilot import Executed, groups, step_advantages, step_rewards
+from harness.audit.metrics.executed import worst_reward
+from harness.audit.metrics.metric import Range, Unmeasurable, Values, at_least, gate_metric
+from harness.audit.pilot import Executed, step_advantages, step_rewards
 from harness.cards import Arm, Experiment
 from harness.methods import uniform_loo
-from harness.records import StepRecord, rewards_of
-from harness.tasks.sec_search.reward import EMPTY_REWARD
+from harness.records import StepRecord
+
+GROUP_SIZE = "gs1_executed_group_size"
+CONTRIBUTORS = "gs1_effective_contributors_median"
+GAP = "gs1_mean_abs_baseline_minus_uniform_loo"
 
 
 def contributors_median(contributors: Sequence[Sequence[float]]) -> float:
@@ -36,14 +40,12 @@ def mean_abs_gap(
     return float(np.concatenate(gaps).mean())
 
 
-def worst_reward(experiment: Experiment) -> float:
-    """The least reward of an episode: a wrong answer in a wrong format, or nothing curated."""
-    registration = experiment.registration
-    if registration.search is not None:
-        return EMPTY_REWARD
-    return -registration.training.format_coefficient
-
-
+@gate_metric(
+    GROUP_SIZE,
+    unit="rollouts a prompt",
+    range=at_least(1, whole=True),
+    remedy="give the GS1 arm group_size 1 and draw no prompt twice in a step",
+)
 def group_sizes(pilot: Executed) -> Values:
     """Rollouts of the prompt that had most, in each step of arms with a kernel."""
     return [
@@ -53,11 +55,18 @@ def group_sizes(pilot: Executed) -> Values:
     ]
 
 
-def rollouts(pilot: Executed) -> Values:
-    """Rollouts of each step."""
-    return [float(len(step_rewards(record))) for _, records in pilot.arms for record in records]
+def _contributors_range(experiment: Experiment) -> Range:
+    prompts = max(arm.groups_per_batch for arm in experiment.arms)
+    return Range(1.0, float(max(1, prompts - 1)))
 
 
+@gate_metric(
+    CONTRIBUTORS,
+    unit="prompts",
+    range=_contributors_range,
+    remedy="tau decides it: lower tau if the value is above the bound, raise it if below, in a new "
+    "registration",
+)
 def contributors(pilot: Executed) -> Values:
     """The median of effective contributors of each arm with a kernel."""
     return [
@@ -66,6 +75,13 @@ def contributors(pilot: Executed) -> Values:
     ]
 
 
+@gate_metric(
+    GAP,
+    unit="of reward",
+    range=lambda experiment: Range(0.0, 1.0 - worst_reward(experiment)),
+    remedy="the baseline is the batch mean in disguise: lower tau, or choose another similarity, "
+    "in a new registration",
+)
 def gaps(pilot: Executed) -> Values:
     """mean |b - uniform leave-one-out mean| of each arm with a kernel."""
     arms = _kernel_arms(pilot)
@@ -85,18 +101,7 @@ def gaps(pilot: Executed) -> Values:
     ]
 
 
-def mean_rewards(pilot: Executed) -> Values:
-    """The mean reward of each arm: a mean over all could hide one that has nothing to learn."""
-    rewards = [
-        [reward for group in groups(records) for reward in rewards_of(group)]
-        for _, records in pilot.arms
-    ]
-    return [math.fsum(row) / len(row) for row in rewards]
-
-
-def models(pilot: Executed) -> Values:
-    """The model of each step."""
-    return [record["model"] for _, records in pilot.arms for record in records]
+METRICS = (group_sizes, contributors, gaps)
 
 
 def _rollouts_by_prompt(record: StepRecord) -> Counter[int]:
@@ -123,52 +128,3 @@ def _kernel_row(arm: Arm, record: StepRecord) -> list[float]:
             f"for {prompts} prompts, one finite number each expected; record the kernel's weights"
         )
     return row
-
-
-def _contributors_range(experiment: Experiment) -> Range:
-    prompts = max(arm.groups_per_batch for arm in experiment.arms)
-    return Range(1.0, float(max(1, prompts - 1)))
-
-
-EXECUTED_METRICS = {
-    "gs1_executed_group_size": GateMetric(
-        measure=group_sizes,
-        unit="rollouts a prompt",
-        range=at_least(1, whole=True),
-        remedy="give the GS1 arm group_size 1 and draw no prompt twice in a step",
-    ),
-    "rollouts_per_step_both_arms": GateMetric(
-        measure=rollouts,
-        unit="rollouts a step",
-        range=at_least(1, whole=True),
-        remedy="make group_size x groups_per_batch the registered number in both arms, and look "
-        "for rollouts that were lost or sampled twice",
-    ),
-    "gs1_effective_contributors_median": GateMetric(
-        measure=contributors,
-        unit="prompts",
-        range=_contributors_range,
-        remedy="tau decides it: lower tau if the value is above the bound, raise it if below, in a "
-        "new registration",
-    ),
-    "gs1_mean_abs_baseline_minus_uniform_loo": GateMetric(
-        measure=gaps,
-        unit="of reward",
-        range=lambda experiment: Range(0.0, 1.0 - worst_reward(experiment)),
-        remedy="the baseline is the batch mean in disguise: lower tau, or choose another "
-        "similarity, in a new registration",
-    ),
-    "batch_mean_reward_pilot": GateMetric(
-        measure=mean_rewards,
-        unit="of reward",
-        range=lambda experiment: Range(worst_reward(experiment), 1.0),
-        remedy="advantages vanish where nothing or everything is right: choose easier or harder "
-        "prompts, or another base model",
-    ),
-    "executed_base_model": GateMetric(
-        measure=models,
-        unit="as model names",
-        range=None,
-        remedy="train the model that the card names",
-    ),
-}

@@ -1,0 +1,19 @@
+"""What every declaration has in common, whatever it declares."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Component(ABC):
+    """A declaration: `kind` says of what, in a reader's words, and `name` what a card calls it."""
+
+    kind: ClassVar[str]
+
+    name: str
+
+    @property
+    @abstractmethod
+    def home(self) -> str:
+        """The module that declares it."""
