@@ -5,6 +5,9 @@ Every preflight is a pair: a collector in `harness.audit.probes` that gathers ev
 can be read again from the run store.
 """
 
+from harness.cards import Experiment
+from harness.errors import CardError
+
 PREFLIGHTS = (
     "pins",
     "baseline_correctness",
@@ -16,3 +19,15 @@ PREFLIGHTS = (
     "audit",
     "forecast",
 )
+
+
+def preflight_ids(experiment: Experiment) -> tuple[str, ...]:
+    """The preflights that an experiment passes: the harness's, then its own.
+
+    Raises:
+        CardError: the experiment declares one under a name that the harness has.
+    """
+    own = experiment.registration.preflights
+    if taken := [name for name in own if name in PREFLIGHTS]:
+        raise CardError(f"preflight {taken[0]!r}: the harness has one of that name; rename yours")
+    return (*PREFLIGHTS, *own)

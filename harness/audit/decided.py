@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from harness.cards import CriterionSpec, DecisionRule, Threshold
 from harness.cards.card import SecondLook
+from harness.decisions.criterion import Criterion
 from harness.decisions.family import Decision
+from harness.decisions.method import Method
 from harness.decisions.outcome import Outcome, Verdict
+from harness.decisions.pairing import Rows
+from harness.decisions.rule import joined_sample
 from harness.errors import RunError
 from harness.names import BY_ESTIMATE, POINT_ESTIMATE
 from harness.records import EpisodeRow, ItemRow, Row, StepFigures
@@ -89,6 +93,32 @@ def outcome_problems(
                 f"{outcome.upper:.6g}] and margin {stated.margin:g}"
             )
     return problems
+
+
+def limit_problems(
+    criterion: Criterion,
+    outcome: Outcome,
+    scores_by_arm: Mapping[str, Rows],
+    item_ids: Sequence[str],
+    clusters: Mapping[str, str | int] | None,
+) -> list[str]:
+    """Where the limits of an experiment's own method are not those of its reference."""
+    method = criterion.own
+    if not isinstance(method, Method) or method.reference is None or outcome.estimate is None:
+        return []
+    expected = method.reference(
+        joined_sample(criterion, scores_by_arm, item_ids, clusters), criterion
+    )
+    return [
+        f"criterion {criterion.id}: {name} {found:.6g} by {method.name}, its reference makes "
+        f"{wanted:.6g}; they must be of one mind"
+        for name, found, wanted in (
+            ("lower limit", outcome.lower, expected.lower),
+            ("upper limit", outcome.upper, expected.upper),
+            ("estimate", outcome.estimate, expected.estimate),
+        )
+        if found is not None and not abs(found - wanted) <= CLOSE
+    ]
 
 
 def threshold_verdicts(stated: CriterionSpec, arm_means: ArmMeans) -> set[Verdict]:

@@ -24,7 +24,7 @@ def power_report(experiment: Experiment) -> Finding:
     units = len(rule.seeds) if rule.unit == Unit.SEEDS else experiment.card.eval.n_examples
     for stated in rule.criteria:
         try:
-            criterion = Criterion.resolved(stated, rule)
+            criterion = Criterion.resolved(stated, rule, experiment.components)
             problems.extend(can_come_out_both_ways(criterion, units))
             block = criterion_power(criterion, experiment)
         except HarnessError as error:
@@ -56,6 +56,11 @@ def power_report(experiment: Experiment) -> Finding:
 
 def unknown_power_lines(criterion: Criterion, experiment: Experiment) -> list[str]:
     """What is said of a criterion whose power is not known before the run."""
+    if criterion.own is not None:
+        return [
+            f"no power block: {criterion.method} is this experiment's own, so how often it "
+            "validates is not known before the run"
+        ]
     if registered_method(criterion).by_estimate:
         return [
             f"no power block: how {criterion.metric} varies between runs is not known before the "

@@ -10,7 +10,13 @@ from harness.cards.card import Card, CriterionSpec, DecisionRule, GateCheck, Sch
 from harness.cards.experiment import Change, Experiment
 from harness.cards.merge import changed_pointers
 from harness.cards.registration import LOSS_SETTINGS, ArmSpec, OwnKernel, Registration
-from harness.components import Components, DeclaredKernel, Estimator, settings_problems
+from harness.components import (
+    Components,
+    DeclaredKernel,
+    Estimator,
+    nearest,
+    settings_problems,
+)
 from harness.errors import CardError
 from harness.kernels.tfidf import Kernel
 from harness.names import BASE, BY_ESTIMATE, POINT_THRESHOLDS
@@ -22,11 +28,12 @@ def experiment_problems(experiment: Experiment) -> list[str]:
     problems = [
         *arm_name_problems(card, registration),
         *schedule_problems(card, registration),
-        *gate_problems(experiment.gates, {arm.role for arm in experiment.arms}),
+        *gate_problems(experiment.gates, {arm.role for arm in registration.arms}),
         *rule_problems(card, registration),
         *pilot_problems(card, registration),
         *kernel_problems(card, registration),
         *estimator_problems(experiment),
+        *preflight_problems(experiment),
         *drop_problems(card, registration),
         *loss_problems(registration),
         *tolerance_problems(card, registration),
@@ -298,6 +305,23 @@ def estimator_problems(experiment: Experiment) -> list[str]:
             found = need_problems(declared, spec, schedule, coefficient)
         problems += [f"arm {spec.name}: {line}" for line in found]
     return problems
+
+
+def preflight_problems(experiment: Experiment) -> list[str]:
+    """A preflight that is named is declared, and one that is declared is named: it has to run."""
+    named, declared = experiment.registration.preflights, experiment.components.named("preflight")
+    problems = [f"preflight {name!r} is named twice; name it once" for name in _twice(named)]
+    problems += [
+        f"preflight {name!r} is declared in none of components{nearest(name, declared)}; name the "
+        "file that declares it"
+        for name in named
+        if name not in declared
+    ]
+    return problems + [
+        f"preflight {name!r} of {file} is not among preflights, so it would not run; add it there"
+        for name, file in declared.items()
+        if name not in named
+    ]
 
 
 def component_problems(components: Components, spec: ArmSpec) -> list[str]:

@@ -17,7 +17,7 @@ from harness.cards.registration import (
     Registration,
     SettingValue,
 )
-from harness.components import Components, DeclaredKernel, Estimator, Settings, parsed
+from harness.components import Component, Components, DeclaredKernel, Estimator, Settings, parsed
 from harness.errors import CardError
 from harness.kernels.tfidf import Kernel
 
@@ -111,11 +111,10 @@ class Arm:
     @property
     def unverified(self) -> tuple[str, ...]:
         """What the arm names and no reference stands behind: `estimator x`, `kernel y`."""
-        kernel = self.declared_kernel if self.declared.kernel == "registered" else None
-        lacking = [] if self.declared.reference else [f"estimator {self.declared.name}"]
-        if kernel is not None and kernel[0].reference is None:
-            lacking.append(f"kernel {kernel[0].name}")
-        return tuple(lacking)
+        used: list[Component] = [self.declared]
+        if self.declared.kernel == "registered" and self.declared_kernel is not None:
+            used.append(self.declared_kernel[0])
+        return tuple(f"{each.kind} {each.name}" for each in used if each.unverified)
 
     @property
     def rollouts_per_step(self) -> int:
@@ -215,8 +214,12 @@ class Experiment:
 
     @property
     def unverified(self) -> tuple[str, ...]:
-        """What its arms name and no reference stands behind."""
-        return tuple(dict.fromkeys(name for arm in self.arms for name in arm.unverified))
+        """What its arms and its rule name and no reference stands behind."""
+        rule = self.rule
+        methods = [rule.method, *(criterion.method for criterion in rule.criteria)]
+        own = [self.components.get("decision method", name) for name in methods if name]
+        lacking = [f"{each.kind} {each.name}" for each in own if each and each.unverified]
+        return tuple(dict.fromkeys([*(x for arm in self.arms for x in arm.unverified), *lacking]))
 
     @property
     def lagged(self) -> bool:

@@ -17,3 +17,8 @@ class Component(ABC):
     @abstractmethod
     def home(self) -> str:
         """The module that declares it."""
+
+    @property
+    def unverified(self) -> bool:
+        """Whether no other code says that it is right, of a kind that has a reference."""
+        return False

@@ -83,6 +83,11 @@ class Estimator(Component):
         return self.function.__module__
 
     @property
+    def unverified(self) -> bool:
+        """Whether it has no reference."""
+        return self.reference is None
+
+    @property
     def takes(self) -> str:
         """How many rollouts of a prompt it takes, in words."""
         least, most = self.min_group_size, self.max_group_size

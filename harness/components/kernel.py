@@ -36,6 +36,11 @@ class DeclaredKernel(Component):
         """The module that declares it."""
         return self.fit.__module__
 
+    @property
+    def unverified(self) -> bool:
+        """Whether it has no reference."""
+        return self.reference is None
+
 
 def kernel(
     name: str | None = None,

@@ -72,6 +72,15 @@ class Components:
         """Those of a kind that are none of the harness's own, by name."""
         return {name: self.find(kind, name) for of, name in self.sources if of is kind}
 
+    def named(self, kind: str) -> dict[str, str]:
+        """The file of each component of a kind that is none of the harness's own, by name."""
+        return {n: source.file for (of, n), source in self.sources.items() if of.kind == kind}
+
+    def get(self, kind: str, name: str) -> Component | None:
+        """The component of that kind, in words, and name; None if there is none."""
+        found = (c for (of, n), c in self.declared.items() if of.kind == kind and n == name)
+        return next(found, None)
+
     def source_sha256(self, kind: type[Component], name: str) -> str | None:
         """The hash of what a component depends on; None of the harness's own."""
         source = self.sources.get((kind, name))

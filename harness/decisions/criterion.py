@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from harness.cards import CriterionSpec, DecisionRule
+from harness.components import Component, Components
 from harness.errors import CardError, StatisticsError
 from harness.names import POINT_ESTIMATE
 from harness.statistics.contrasts import Bounds, Contrast, contrast
@@ -32,7 +33,7 @@ class Criterion:
     ``refuted`` (weights, margin), which refutes no value below ``refuted_from``, and ``seed_range``
     (multiples that validate and refute) belong to the methods that compare the estimate itself, see
     ``thresholds``. ``steps``, first and last included, say of which training steps a metric is
-    averaged; None means all of them.
+    averaged; None means all of them. ``own`` is the method where the experiment declares it.
     Raises CardError for numbers that no rule can be built on.
     """
 
@@ -54,6 +55,7 @@ class Criterion:
     refuted_from: float | None = None
     seed_range: tuple[float, float] | None = None
     steps: tuple[int, int] | None = None
+    own: Component | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.alpha < 1.0:
@@ -86,8 +88,15 @@ class Criterion:
             )
 
     @classmethod
-    def resolved(cls, stated: CriterionSpec, rule: DecisionRule) -> "Criterion":
-        """A criterion as its rule completes it: what it leaves open is the rule's."""
+    def resolved(
+        cls, stated: CriterionSpec, rule: DecisionRule, components: Components | None = None
+    ) -> "Criterion":
+        """A criterion as its rule completes it: what it leaves open is the rule's.
+
+        `components` are the experiment's, which may declare the method.
+        """
+        method = stated.method or rule.method
+        own = None if components is None else components.get("decision method", method)
         refuted, ranges = stated.refuted, stated.seed_range
         return cls(
             id=stated.id,
@@ -97,7 +106,8 @@ class Criterion:
             margin=stated.margin,
             alpha=rule.alpha,
             sides=rule.sides,
-            method=stated.method or rule.method,
+            method=method,
+            own=own,
             unit=stated.unit or rule.unit,
             order_key=rule.order_key,
             log_events=rule.log_events,

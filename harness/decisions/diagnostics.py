@@ -11,10 +11,10 @@ import numpy as np
 
 from harness.decisions import sentences
 from harness.decisions.criterion import Criterion, Unit
-from harness.decisions.methods import Sample
 from harness.decisions.outcome import Outcome, Verdict
 from harness.decisions.pairing import Rows
 from harness.decisions.rule import decide, joined_sample
+from harness.decisions.sample import Sample
 from harness.errors import StatisticsError
 from harness.statistics import clustered, exact, intervals, paired
 from harness.statistics.intervals import Interval

@@ -4,94 +4,35 @@ A method gives limits, and the p value of "above the margin"; "below" is asked b
 signs of the data and of the margin, so that both directions go through the same code.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from fractions import Fraction
 
-import numpy as np
-from numpy.typing import NDArray
-
+from harness.components import nearest
 from harness.decisions.criterion import Criterion, Unit
+from harness.decisions.method import Method
+from harness.decisions.sample import Sample
 from harness.errors import CardError
-from harness.names import BY_ESTIMATE, POINT_ESTIMATE, POINT_THRESHOLDS, SEED_RANGE
+from harness.names import POINT_ESTIMATE, POINT_THRESHOLDS, SEED_RANGE
 from harness.statistics import betting, clustered, exact, exact_limits, intervals, paired
-from harness.statistics.contrasts import Contrast
 from harness.statistics.intervals import Interval
 from harness.statistics.paired import PairedCounts
 from harness.statistics.ratios import as_fraction
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Scores that were joined, checked and put into the registered order."""
-
-    contrast: Contrast
-    scores: Mapping[str, NDArray[np.float64]]
-    z_N: NDArray[np.float64]
-    counts: PairedCounts | None  # two 0/1 arms only
-    cluster_N: NDArray[np.int64] | None
-
-    def mirrored(self) -> "Sample":
-        """The same data with every sign exchanged."""
-        weights = {arm: -weight for arm, weight in self.contrast.weights.items()}
-        return replace(
-            self,
-            contrast=replace(self.contrast, weights=weights),
-            z_N=-self.z_N,
-            counts=None if self.counts is None else self.counts.swapped(),
-        )
-
-    def exact_values(self) -> Counter[Fraction]:
-        """The contrast of every item as an exact fraction of the decimals given, counted."""
-        weights = {arm: as_fraction(w) for arm, w in self.contrast.weights.items()}
-        columns = zip(*(self.scores[arm].tolist() for arm in weights), strict=True)
-        exact_z: Counter[Fraction] = Counter()
-        for row, count in Counter(columns).items():
-            terms = zip(weights.values(), row, strict=True)
-            exact_z[sum((w * as_fraction(x) for w, x in terms), Fraction(0))] += count
-        return exact_z
-
-
-Limits = Callable[[Sample, Criterion], Interval]
-PAbove = Callable[[Sample, Criterion, float], float]
-ExactlyAbove = Callable[[Sample, Criterion, float], bool | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Method:
-    """One registrable method.
-
-    ``exactly_above`` settles a near tie between the lower limit and a margin; None if it can't be.
-    ``finite_sample_valid``: its error rate holds at every n, not in the limit only.
-    """
-
-    name: str
-    limits: Limits
-    p_above: PAbove
-    exactly_above: ExactlyAbove
-    finite_sample_valid: bool
-    binary: bool = False  # needs two arms scored 0 or 1
-    unit: Unit | None = Unit.FIXED_CHECKPOINT_ITEMS  # None: any
-    min_n: int = 1
-    any_spread: bool = False  # its width follows the data's spread down to any value above 0
-
-    @property
-    def by_estimate(self) -> bool:
-        """Whether thresholds on the estimate decide, see `thresholds`; the limits are shown."""
-        return self.name in BY_ESTIMATE
-
-
 def method_named(name: str) -> Method:
     """Return the method of that name; CardError listing the known ones if there is none."""
     if name not in METHODS:
-        raise CardError(f"unknown decision method {name!r}; known: {', '.join(METHODS)}")
+        raise CardError(
+            f"unknown decision method {name!r}{nearest(name, METHODS)}; known: "
+            f"{', '.join(METHODS)}, or name the file that declares it in components"
+        )
     return METHODS[name]
 
 
 def registered_method(criterion: Criterion) -> Method:
     """Return the criterion's method; CardError when the two do not fit together."""
-    method, where = method_named(criterion.method), f"criterion {criterion.id}: "
+    where = f"criterion {criterion.id}: "
+    method = _declared(criterion, where) or method_named(criterion.method)
     name = method.name
     if method.unit is not None and criterion.unit != method.unit:
         raise CardError(f"{where}{name} counts {method.unit}, the unit is {criterion.unit}")
@@ -116,6 +57,14 @@ def registered_method(criterion: Criterion) -> Method:
             f"{where}{name} needs at least {method.min_n} seeds, {len(criterion.seeds)} registered"
         )
     return method
+
+
+def _declared(criterion: Criterion, where: str) -> Method | None:
+    """The experiment's own method, if it declares one of that name."""
+    own = criterion.own
+    if isinstance(own, Method) and own.name in METHODS:
+        raise CardError(f"{where}the harness has a method {own.name!r}; rename the experiment's")
+    return own if isinstance(own, Method) else None
 
 
 def _counts(sample: Sample) -> PairedCounts:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from harness.decisions.criterion import Criterion
-from harness.decisions.methods import Method, registered_method
+from harness.decisions.method import Method
+from harness.decisions.methods import registered_method
 from harness.decisions.pairing import PairedScores
 from harness.decisions.rule import NEAR_TIE, sample_of
 from harness.errors import StatisticsError

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from harness.decisions import sentences, thresholds
 from harness.decisions.criterion import Criterion, Unit
-from harness.decisions.methods import Method, Sample, registered_method
+from harness.decisions.method import Method
+from harness.decisions.methods import registered_method
 from harness.decisions.outcome import Outcome, Verdict
 from harness.decisions.pairing import PairedScores, Rows, paired_scores
+from harness.decisions.sample import Sample
 from harness.errors import StatisticsError
 from harness.statistics.intervals import Interval
 from harness.statistics.paired import PairedCounts, paired_counts
@@ -49,6 +51,11 @@ def decide(
         return _decided(criterion, method, joined, sample_of(criterion, joined, clusters))
     except StatisticsError as error:
         return _invalid(criterion, joined, [str(error)])
+    except Exception as error:
+        if criterion.own is None:
+            raise
+        said = f"method {method.name} raised {type(error).__name__} ({error})"
+        return _invalid(criterion, joined, [f"{said}; correct {method.home}"])
 
 
 def sample_of(
@@ -146,6 +153,12 @@ def ruled(
 ) -> tuple[Interval, Verdict, list[str]]:
     """The limits, what the method says of them, and how near ties were resolved."""
     interval = method.limits(sample, criterion)
+    # an own method's; betting keeps what it has shown, so its estimate may leave its interval
+    if criterion.own is not None and not interval.lower <= interval.estimate <= interval.upper:
+        raise StatisticsError(
+            f"method {method.name} gives the limits [{interval.lower:g}, {interval.upper:g}] of "
+            f"the estimate {interval.estimate:g}; limits are numbers on both sides of it"
+        )
     if method.by_estimate:
         return interval, thresholds.verdict_of(criterion, sample.scores), []
     notes: list[str] = []

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.decisions.criterion import Criterion, Unit
-from harness.decisions.methods import Sample, registered_method
+from harness.decisions.methods import registered_method
 from harness.decisions.outcome import Verdict
 from harness.decisions.rule import ruled
+from harness.decisions.sample import Sample
 from harness.errors import CardError
 from harness.statistics.paired import PairedCounts
 from harness.statistics.special import binomial_at_least, binomial_pmf, normal_quantile
@@ -41,6 +42,8 @@ class ErrorRates:
 def takes_tables(criterion: Criterion) -> bool:
     """Whether the criterion is decided by the table alone: order, clusters and seeds are not."""
     method = registered_method(criterion)
+    if criterion.own is not None:  # nobody has said that a win more never takes VALIDATED away
+        return False
     by_items = criterion.unit == Unit.FIXED_CHECKPOINT_ITEMS and len(criterion.seeds) <= 1
     ordered = method.name in ("paired_betting_cs", "clustered_t")
     return criterion.pair is not None and by_items and not ordered

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.audit import PREFLIGHTS
+from harness.audit import preflight_ids
 from harness.cards import Experiment, load_experiment
 from harness.errors import CardError
 from harness.plugin.options import SETTINGS
@@ -113,7 +113,7 @@ def load(config: pytest.Config, card: Path) -> Experiment:
 def declared(experiment: Experiment) -> dict[str, list[str]]:
     """Names of what an experiment declares, by stage, in its order."""
     return {
-        "preflight": list(PREFLIGHTS),
+        "preflight": list(preflight_ids(experiment)),
         "gate": [gate.metric for gate in experiment.gates],
         "arm": [arm.name for arm in experiment.arms],
         "decision": [criterion.id for criterion in experiment.rule.criteria],

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.audit.decided import (
     decision_problems,
+    limit_problems,
     outcome_problems,
     rows_mean,
     steps_mean,
@@ -107,7 +108,9 @@ class Decider:
         means = {role: self._arm_means(criterion, role, look) for role in criterion.weights}
         # held to the file's own words, not to what was made of them here
         stated = self._stated[criterion.id]
-        if problems := outcome_problems(self.experiment.rule, stated, outcome, means):
+        problems = outcome_problems(self.experiment.rule, stated, outcome, means)
+        problems += limit_problems(criterion, outcome, scores, units, self._clusters)
+        if problems:
             raise RunError("\n".join(problems))
         return outcome
 
@@ -119,13 +122,15 @@ class Decider:
 
     @cached_property
     def _criteria(self) -> tuple[Criterion, ...]:
-        rule = self.experiment.rule
-        return tuple(Criterion.resolved(stated, rule) for stated in rule.criteria)
+        return self._resolved(self.experiment.rule.criteria)
 
     @cached_property
     def _supporting(self) -> tuple[Criterion, ...]:
-        stated = self.experiment.registration.supporting
-        return tuple(Criterion.resolved(each, self.experiment.rule) for each in stated)
+        return self._resolved(self.experiment.registration.supporting)
+
+    def _resolved(self, stated: Sequence[CriterionSpec]) -> tuple[Criterion, ...]:
+        rule, components = self.experiment.rule, self.experiment.components
+        return tuple(Criterion.resolved(each, rule, components) for each in stated)
 
     def _unit_ids(self, criterion: Criterion) -> Sequence[str]:
         """What is counted: the registered items, or the registered seeds."""

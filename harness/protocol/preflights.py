@@ -1,13 +1,9 @@
-"""The preflights: how the evidence of each is collected, what it is kept under, and its check."""
+"""The harness's own preflights: how the evidence of each is collected, and its check."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Generic, TypeVar
-
-from pydantic import JsonValue
+from functools import partial
+from typing import Any
 
 from harness.audit import (
     audit,
@@ -20,62 +16,9 @@ from harness.audit import (
     restoration,
     server_loss,
 )
-from harness.audit.finding import Finding
 from harness.audit.throw_away import ThrowAwayEvidence
-from harness.cards import Arm, Experiment
-from harness.cards.registration import LossBackend
-from harness.evidence import Evidence
-from harness.protocol.services import Service
-from harness.tasks.task import Task
-from harness.training.identity import preflight_parts
-
-E = TypeVar("E", bound=Evidence)
-
-
-@dataclass(frozen=True)
-class Context:
-    """What collectors are given. `task` reads the data when it is first asked.
-
-    `loss_backend` says who computes an arm's loss.
-    """
-
-    experiment: Experiment
-    cards_dir: Path
-    task: Callable[[], Task]
-    service: Service
-    loss_backend: Callable[[Arm], LossBackend]
-
-
-@dataclass(frozen=True)
-class Preflight(Generic[E]):
-    """One preflight.
-
-    `name` says what evidence is collected: preflights of one name share one collection. Evidence is
-    kept in the run store unless `kept` is false, which suits what is cheap and must be current.
-    `served` says whether it depends on the service, `reads_test` whether it reads the test split: a
-    tuning stage comes before those that do.
-    """
-
-    name: str
-    evidence: type[E]
-    collect: Callable[[Context], E]
-    check: Callable[[E, Experiment], Finding]
-    served: bool = False
-    kept: bool = True
-    reads_test: bool = False
-
-    def parts(self, context: Context) -> dict[str, object]:
-        """What its evidence depends on."""
-        identity = context.service.identity() if self.served else {}
-        return preflight_parts(context.experiment, identity)
-
-    def document(self, context: Context) -> JsonValue:
-        """Its evidence, collected now, as JSON."""
-        return self.collect(context).plain()
-
-    def finding(self, document: JsonValue, experiment: Experiment) -> Finding:
-        """What its check finds in the evidence."""
-        return self.check(self.evidence.of(document), experiment)
+from harness.cards import Experiment
+from harness.protocol.preflight import Context, Preflight, preflight
 
 
 def _pins(context: Context) -> pins.PinsEvidence:
@@ -142,48 +85,44 @@ def _forecast(context: Context) -> forecast.ForecastEvidence:
     return collect(context.experiment, context.task())
 
 
-# each has an evidence type of its own, matched with its check where it is constructed
-PREFLIGHTS: dict[str, Preflight[Any]] = {
-    "pins": Preflight("pins", pins.PinsEvidence, _pins, pins.check, kept=False),
-    "baseline_correctness": Preflight(
-        "baseline_correctness",
-        baseline_correctness.BaselineEvidence,
-        _baseline,
-        baseline_correctness.check,
-    ),
-    "reference_correctness": Preflight(
+# one set of throw-away steps answers two questions: can it be done, and how long will it take
+_thrown_away = partial(
+    preflight,
+    evidence=ThrowAwayEvidence,
+    collect=_throw_away,
+    collection="throw_away",
+    served=True,
+    reads_test=True,
+)
+
+# each has an evidence type of its own, matched with its check where it is declared
+_DECLARED: tuple[Preflight[Any], ...] = (
+    preflight("pins", evidence=pins.PinsEvidence, collect=_pins, kept=False)(pins.check),
+    preflight(
+        "baseline_correctness", evidence=baseline_correctness.BaselineEvidence, collect=_baseline
+    )(baseline_correctness.check),
+    preflight(
         "reference_correctness",
-        reference_correctness.ReferenceEvidence,
-        _reference,
-        reference_correctness.check,
+        evidence=reference_correctness.ReferenceEvidence,
+        collect=_reference,
+    )(reference_correctness.check),
+    preflight("server_loss", evidence=server_loss.LossEvidence, collect=_loss, served=True)(
+        server_loss.check
     ),
-    "server_loss": Preflight(
-        "server_loss", server_loss.LossEvidence, _loss, server_loss.check, served=True
-    ),
-    "restoration": Preflight(
-        "restoration",
-        restoration.RestorationEvidence,
-        _restoration,
-        restoration.check,
-        served=True,
-    ),
-    # one set of throw-away steps answers two questions: can it be done, and how long will it take
-    "capability": Preflight(
-        "throw_away",
-        ThrowAwayEvidence,
-        _throw_away,
-        capability.check,
-        served=True,
-        reads_test=True,
-    ),
-    "feasibility": Preflight(
-        "throw_away",
-        ThrowAwayEvidence,
-        _throw_away,
-        feasibility.check,
-        served=True,
-        reads_test=True,
-    ),
-    "audit": Preflight("audit", audit.AuditEvidence, _audit, audit.check, reads_test=True),
-    "forecast": Preflight("forecast", forecast.ForecastEvidence, _forecast, forecast.check),
-}
+    preflight(
+        "restoration", evidence=restoration.RestorationEvidence, collect=_restoration, served=True
+    )(restoration.check),
+    _thrown_away("capability")(capability.check),
+    _thrown_away("feasibility")(feasibility.check),
+    preflight("audit", evidence=audit.AuditEvidence, collect=_audit, reads_test=True)(audit.check),
+    preflight("forecast", evidence=forecast.ForecastEvidence, collect=_forecast)(forecast.check),
+)
+
+PREFLIGHTS = {flight.name: flight for flight in _DECLARED}
+"""The harness's own, which every experiment passes."""
+
+
+def preflights_of(experiment: Experiment) -> dict[str, Preflight[Any]]:
+    """What an experiment passes, in order: the harness's preflights, then its own."""
+    own = experiment.components.own(Preflight)
+    return {**PREFLIGHTS, **{name: own[name] for name in experiment.registration.preflights}}

@@ -12,18 +12,19 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from harness.audit import PREFLIGHTS, gates
+from harness.audit import gates, preflight_ids
 from harness.audit.finding import Finding, GateFinding
 from harness.audit.loss_backends import chosen_backend
 from harness.audit.server_loss import LossEvidence
 from harness.cards import Arm, Experiment, load_experiment
 from harness.cards.registration import LossBackend
 from harness.decisions import Decision
-from harness.errors import RunError
+from harness.errors import HarnessError, RunError
 from harness.protocol import preflights
 from harness.protocol.arms import ArmKeeper
 from harness.protocol.data import experiment_task, refuse_too_few_prompts, train_task
 from harness.protocol.decider import Decider
+from harness.protocol.preflight import Context, Preflight
 from harness.protocol.scores import of_steps
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun
@@ -83,7 +84,7 @@ class CardRun:
     ) -> None:
         self.experiment = self._registered = experiment
         self._tuning_notes: tuple[str, ...] = ()
-        self.preflights: tuple[str, ...] = PREFLIGHTS
+        self.preflights: tuple[str, ...] = preflight_ids(experiment)
         self.gates = tuple(check.metric for check in experiment.gates)
         self.criteria = tuple(criterion.id for criterion in experiment.rule.criteria)
         self._card_path = card_path
@@ -102,9 +103,9 @@ class CardRun:
         return task
 
     @cached_property
-    def _context(self) -> preflights.Context:
+    def _context(self) -> Context:
         cards_dir = self._card_path.parent
-        return preflights.Context(
+        return Context(
             self.experiment, cards_dir, lambda: self._task, self._service, self._loss_backend
         )
 
@@ -113,12 +114,10 @@ class CardRun:
         return train_task(self._registered, self._runs_dir, self._data_dir)
 
     @cached_property
-    def _train_context(self) -> preflights.Context:
+    def _train_context(self) -> Context:
         """What may be looked at before the tuning stage has chosen: no test split, no choice."""
         cards_dir, task = self._card_path.parent, lambda: self._train_task
-        return preflights.Context(
-            self._registered, cards_dir, task, self._service, self._loss_backend
-        )
+        return Context(self._registered, cards_dir, task, self._service, self._loss_backend)
 
     @cached_property
     def _arms(self) -> ArmKeeper:
@@ -139,11 +138,20 @@ class CardRun:
 
     def preflight(self, id: str) -> Finding:
         """One preflight: its evidence is collected once and checked each time."""
-        flight = preflights.PREFLIGHTS[id]
+        flight = preflights.preflights_of(self.experiment)[id]
         context = self._context_of(flight)
-        return flight.finding(self._document(flight, context), context.experiment)
+        try:
+            return flight.finding(self._document(flight, context), context.experiment)
+        except HarnessError:
+            raise
+        except Exception as error:
+            if id in preflights.PREFLIGHTS:
+                raise
+            raise RunError(
+                f"preflight {id} raised {type(error).__name__} ({error}); correct {flight.home}"
+            ) from error
 
-    def _context_of(self, flight: preflights.Preflight[Any]) -> preflights.Context:
+    def _context_of(self, flight: Preflight[Any]) -> Context:
         """What a preflight may look at; one that reads the test split comes after tuning."""
         if self._registered.registration.tuning is None:
             return self._context
@@ -152,13 +160,11 @@ class CardRun:
             return self._context
         return self._train_context
 
-    def _document(
-        self, flight: preflights.Preflight[Any], context: preflights.Context
-    ) -> JsonValue:
+    def _document(self, flight: Preflight[Any], context: Context) -> JsonValue:
         """A preflight's evidence, collected now unless it is kept."""
         if not flight.kept:
             return flight.document(context)
-        entry = self._store.entry(f"preflight/{flight.name}", flight.parts(context))
+        entry = self._store.entry(f"preflight/{flight.collection}", flight.parts(context))
         produce_all(
             [entry],
             lambda entry: entry.finish(flight.document(context)),
@@ -260,7 +266,8 @@ class CardRun:
         registered = self._registered
         if registered.registration.tuning is None or self.experiment is not registered:
             return
-        for id in (id for id, flight in preflights.PREFLIGHTS.items() if not flight.reads_test):
+        flights = preflights.preflights_of(registered)
+        for id in (id for id, flight in flights.items() if not flight.reads_test):
             if not (finding := self.preflight(id)).ok:
                 raise RunError(f"tuning is blocked by preflight {finding.problems[0]}")
         choice = Tuner(

@@ -79,13 +79,9 @@ def flights(loss, refused):
         for client, why in (("service", refused), ("custom", None))
     ]
     evidence = LossEvidence(values=[], moves_T={}, step_size=0.0, clients=clients)
-    measured = preflights.Preflight(
-        "server_loss",
-        LossEvidence,
-        lambda _: evidence,
-        lambda *_: Finding("server_loss", (), (), {}),
-        kept=False,
-    )
+    measured = preflights.preflight(
+        "server_loss", evidence=LossEvidence, collect=lambda _: evidence, kept=False
+    )(lambda *_: Finding("server_loss", (), (), {}))
     return {"server_loss": measured, "capability": preflights.PREFLIGHTS["capability"]}
 
 

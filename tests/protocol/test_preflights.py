@@ -31,7 +31,7 @@ def test_capability_and_feasibility_share_one_collection():
     """One set of throw-away steps answers both; what each finds in it is its own."""
     capability, feasibility = PREFLIGHTS["capability"], PREFLIGHTS["feasibility"]
 
-    assert capability.name == feasibility.name
+    assert capability.collection == feasibility.collection
     assert capability.collect is feasibility.collect
     assert capability.evidence is feasibility.evidence
     assert capability.served == feasibility.served
@@ -39,10 +39,10 @@ def test_capability_and_feasibility_share_one_collection():
 
 
 def test_preflights_of_one_name_are_one_collection():
-    """Another collection under a name that is taken would be read as the first one's evidence."""
+    """Another collector under a name that is taken would be read as the first one's evidence."""
     by_name = {}
     for flight in PREFLIGHTS.values():
-        seen = by_name.setdefault(flight.name, flight)
+        seen = by_name.setdefault(flight.collection, flight)
         assert (seen.collect, seen.evidence, seen.served, seen.kept) == (
             flight.collect,
             flight.evidence,

@@ -34,7 +34,7 @@ def collected(monkeypatch):
 
     def flight(id, real):
         def collect(_context):
-            names.append(real.name)
+            names.append(real.collection)
             return Noted(len(names))
 
         return dataclasses.replace(
@@ -201,7 +201,7 @@ def test_retrain_collects_evidence_once_in_a_run(fakes, collected):
         for id in preflights.PREFLIGHTS:
             worker.preflight(id)
 
-    kept = {flight.name for flight in preflights.PREFLIGHTS.values() if flight.kept}
+    kept = {flight.collection for flight in preflights.PREFLIGHTS.values() if flight.kept}
     assert sorted(name for name in collected if name != "pins") == sorted(kept)
 
 
