@@ -4,6 +4,7 @@ import ast
 import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -94,13 +95,21 @@ class Components:
                 beside it that is not listed; one line each.
         """
         problems: list[str] = []
-        modules: list[tuple[str, ModuleType, ast.Module]] = []
+        parsed: list[tuple[Path, bytes, ast.Module]] = []
         for path in files:
             try:
-                modules.append((path.name, *_run(path)))
+                parsed.append((path, *_parsed(path)))
             except CardError as error:
                 problems.append(str(error))
-        problems += _unlisted(files, modules)
+        problems += _unlisted([(path, tree) for path, _, tree in parsed])
+        if problems:  # what is not listed could be run, and nothing would hash it
+            raise CardError("\n".join(problems))
+        modules: list[tuple[str, ModuleType, ast.Module]] = []
+        for path, data, tree in parsed:
+            try:
+                modules.append((path.name, _executed(path, data), tree))
+            except CardError as error:
+                problems.append(str(error))
         components = self._joined(modules, problems)
         if problems:
             raise CardError("\n".join(problems))
@@ -136,7 +145,9 @@ class Components:
         declared, sources = dict(self.declared), dict(self.sources)
         # a listed file that declares nothing is a helper: whatever is declared depends on it
         helpers = [ast.dump(tree) for _, module, tree in modules if not _components_of(module)]
+        trees = {Path(file).stem: tree for file, _, tree in modules}
         for file, module, tree in modules:
+            imported = [ast.dump(trees[name]) for name in _reached(tree, trees)]
             own = _components_of(module)
             for variable, component in own.items():
                 key = type(component), component.name
@@ -147,16 +158,16 @@ class Components:
                     )
                     continue
                 declared[key] = component
-                parts = [_without(tree, set(own) - {variable}), *helpers]
+                parts = [_without(tree, set(own) - {variable}), *helpers, *imported]
                 sources[key] = Source(file, hashlib.sha256("\n".join(parts).encode()).hexdigest())
         return Components(declared, sources)
 
 
-def _run(path: Path) -> tuple[ModuleType, ast.Module]:
-    """A file as a module of its own, run once for each content that it has."""
+def _parsed(path: Path) -> tuple[bytes, ast.Module]:
+    """A file's bytes and its syntax."""
     try:
         data = path.read_bytes()
-        tree = ast.parse(data, path.name)
+        return data, ast.parse(data, path.name)
     except OSError as error:
         raise CardError(
             f"component {path.name}: can't be read ({error.strerror}); looked at {path}, write "
@@ -164,21 +175,42 @@ def _run(path: Path) -> tuple[ModuleType, ast.Module]:
         ) from None
     except (SyntaxError, ValueError) as error:
         raise CardError(f"component {path.name}: no Python ({_said(error)}); correct it") from None
+
+
+def _executed(path: Path, data: bytes) -> ModuleType:
+    """A file as a module of its own, run once for each content that it has."""
     name = f"component_{path.stem}_{hashlib.sha256(bytes(path) + data).hexdigest()[:12]}"
     if name in sys.modules:
-        return sys.modules[name], tree
+        return sys.modules[name]
     module = ModuleType(name)
     module.__file__ = str(path)
     # dataclasses and pydantic look a class's module up by its name
     sys.modules[name] = module
     try:
-        exec(compile(data, str(path), "exec"), module.__dict__)  # the user's own code
+        with _siblings(path.parent):
+            exec(compile(data, str(path), "exec"), module.__dict__)  # the user's own code
     except Exception as error:
         del sys.modules[name]
         raise CardError(
             f"component {path.name}: can't be run ({_said(error)}); correct it"
         ) from error
-    return module, tree
+    return module
+
+
+@contextmanager
+def _siblings(folder: Path) -> Iterator[None]:
+    """Let a file import those beside it; afterwards their names are free for other folders'."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            beside = "." not in name and file is not None and Path(file).parent == folder
+            if beside and not name.startswith("component_"):
+                del sys.modules[name]
 
 
 def _components_of(module: ModuleType) -> dict[str, Component]:
@@ -190,18 +222,15 @@ def _components_of(module: ModuleType) -> dict[str, Component]:
     }
 
 
-def _unlisted(
-    files: Sequence[Path], modules: Sequence[tuple[str, ModuleType, ast.Module]]
-) -> list[str]:
+def _unlisted(files: Sequence[tuple[Path, ast.Module]]) -> list[str]:
     """Imports of files beside a component that nobody has listed, so that nothing hashes them."""
-    listed = {path.stem for path in files}
-    folders = {path.name: path.parent for path in files}
+    listed = {path.stem for path, _ in files}
     return [
-        f"component {file}: imports {name} beside it; list {name}.py in components, so that its "
-        "source is registered too"
-        for file, _, tree in modules
+        f"component {path.name}: imports {name} beside it; list {name}.py in components, so that "
+        "its source is registered too"
+        for path, tree in files
         for name in sorted(set(_imported(tree)))
-        if name not in listed and (folders[file] / f"{name}.py").is_file()
+        if name not in listed and (path.parent / f"{name}.py").is_file()
     ]
 
 
@@ -211,6 +240,16 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module.split(".")[0]
+
+
+def _reached(tree: ast.Module, trees: Mapping[str, ast.Module]) -> list[str]:
+    """The listed files that a file imports, directly or by others, sorted."""
+    reached, waiting = set[str](), [tree]
+    while waiting:
+        found = set(_imported(waiting.pop())) & trees.keys() - reached
+        reached |= found
+        waiting += [trees[name] for name in found]
+    return sorted(reached)
 
 
 def _without(tree: ast.Module, variables: set[str]) -> str:

@@ -9,9 +9,12 @@ from harness.decisions.method import Method
 from harness.decisions.methods import registered_method
 from harness.decisions.pairing import PairedScores
 from harness.decisions.rule import NEAR_TIE, sample_of
-from harness.errors import StatisticsError
+from harness.errors import CardError, StatisticsError
 from harness.statistics.contrasts import contrast
 from harness.statistics.hoeffding_rule import required_n_hoeffding
+
+SPREAD = 1e-6
+"""How far one score of otherwise equal ones is moved, in ranges, for a method that needs spread."""
 
 
 def can_come_out_both_ways(criterion: Criterion, n: int) -> list[str]:
@@ -104,7 +107,7 @@ def _lowest_refuting_when_validated(
 
 def _lower_at_best(criterion: Criterion, method: Method, n: int) -> float:
     used = criterion.contrast()
-    if method.any_spread:
+    if method.any_spread and criterion.own is None:
         return used.range_hi
     at_best = {arm: used.bounds[arm][w > 0] for arm, w in used.weights.items()}
     return _limits(criterion, method, at_best, n)[0]
@@ -112,7 +115,7 @@ def _lower_at_best(criterion: Criterion, method: Method, n: int) -> float:
 
 def _upper_at_worst(criterion: Criterion, method: Method, n: int) -> float:
     used = criterion.contrast()
-    if method.any_spread:
+    if method.any_spread and criterion.own is None:
         return used.range_lo
     at_worst = {arm: used.bounds[arm][w < 0] for arm, w in used.weights.items()}
     return _limits(criterion, method, at_worst, n)[1]
@@ -123,7 +126,18 @@ def _limits(
 ) -> tuple[float, float]:
     ids = tuple(str(item) for item in range(n))
     scores = {arm: np.full(n, score) for arm, score in score_of_arm.items()}
-    interval = method.limits(sample_of(criterion, PairedScores(ids, scores, ()), None), criterion)
+    if method.any_spread:  # an own method says so, and is tried with next to no spread
+        for arm, (low, high) in criterion.contrast().bounds.items():
+            scores[arm][0] += (low + high - 2.0 * scores[arm][0]) * SPREAD
+    sample = sample_of(criterion, PairedScores(ids, scores, ()), None)
+    try:
+        interval = method.limits(sample, criterion)
+    except Exception as error:
+        if criterion.own is None:
+            raise
+        raise CardError(
+            f"method {method.name} raised {type(error).__name__} ({error}); correct {method.home}"
+        ) from error
     return interval.lower, interval.upper
 
 

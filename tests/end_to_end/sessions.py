@@ -201,6 +201,7 @@ def start_and_stop_at(
     plant: str = "pause",
     experiment: str = EXPERIMENT,
     environ: Mapping[str, str] | None = None,
+    project: Path = ROOT,
 ) -> Session:
     """A run that has reached its moment, an arm and step as `arm:step`, and is about to be harmed.
 
@@ -210,6 +211,7 @@ def start_and_stop_at(
     marker = folder.with_name(f"{folder.name}.marker")
     session = start(
         folder, "-p", "planted", *arguments, scale=scale, runs=runs, experiment=experiment,
+        project=project,
         environ={
             "HARNESS_TEST_PLANT": plant,
             "HARNESS_TEST_AT": moment,
