@@ -160,9 +160,13 @@ def test_value_that_can_not_be_meant_is_one_line(suffix, change, line, card):
 )
 def test_gate_says_one_thing(change, line, card):
     """A bound that would not be looked at is refused, as is one that nothing meets."""
-    card.edit(".embedded", lambda s: change(s["patch"]["card"]["activation_gate"]["checks"]))
+    card.edit("", lambda stated: change(stated["activation_gate"]["checks"]))
 
-    assert [True] == [line in reported for reported in said(card)]
+    with pytest.raises(CardError) as caught:
+        card.load("full")
+
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_groups_of_one_are_never_dropped(card):

@@ -45,3 +45,37 @@ def test_unresolved_texts_are_found_anywhere():
     document = {"a": [{"b": "UNRESOLVED: pin"}], "c": "unresolved", "d": "nothing unresolved"}
 
     assert ["/a/0/b", "/c"] == unresolved(document)
+
+
+GATES = [{"metric": "kl", "max": 1.0, "measures": "x"}, {"metric": "clip", "max": 0.1}]
+
+
+@pytest.mark.parametrize(
+    ("patch", "expected"),
+    [
+        ([{"metric": "kl", "max": 2.0}], [{**GATES[0], "max": 2.0}, GATES[1]]),
+        ([{"metric": "kl", "max": None, "min": 0.1}],
+         [{"metric": "kl", "measures": "x", "min": 0.1}, GATES[1]]),
+        ([{"metric": "lag", "max": 0}], [*GATES, {"metric": "lag", "max": 0}]),
+        ([{"metric": "clip", "remove": True}], [GATES[0]]),
+        ([{"metric": "none", "remove": True}], GATES),
+        ([], []),
+        (["kl"], ["kl"]),
+        ([{"max": 1}], [{"max": 1}]),
+        # two of one name say nothing of which is meant: the list is replaced, and found wrong later
+        ([GATES[0], GATES[0]], [GATES[0], GATES[0]]),
+    ],
+    ids=["bound", "null", "added", "removed", "not_there", "empty", "texts", "nameless", "twice"],
+)  # fmt: skip
+def test_lists_merge_by_name(patch, expected):
+    """What a scale says of one gate leaves the others, and the rest of that gate, as registered."""
+    assert merge_patch({"gates": GATES}, {"gates": patch}) == {"gates": expected}
+
+
+def test_criteria_merge_by_their_ids():
+    """Two criteria may be of one metric; an id comes before a metric."""
+    criteria = [{"id": "a", "metric": "accuracy"}, {"id": "b", "metric": "accuracy"}]
+
+    merged = merge_patch({"criteria": criteria}, {"criteria": [{"id": "b", "margin": 0.1}]})
+
+    assert merged == {"criteria": [criteria[0], {**criteria[1], "margin": 0.1}]}

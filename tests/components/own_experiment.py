@@ -30,24 +30,24 @@ def scale() -> dict[str, Any]:
     """The mini scale with another treatment, and the gates, preflight and method of its own."""
 
     def change(card: dict[str, Any]) -> None:
-        gates = card["activation_gate"]["checks"]
-        card["activation_gate"]["checks"] = [
-            gate for gate in gates if not gate["metric"].startswith("gs1_")
-        ]
+        for gate in card["activation_gate"]["checks"]:
+            if gate["metric"].startswith("gs1_"):
+                gate["remove"] = True
         card["decision_rule"] = copy.deepcopy(RULE)
 
     made = mini.mini_scale(change)
     registered = json.loads((mini.CARDS / f"{mini.CARD}.registration.json").read_text())
-    baseline, treatment = copy.deepcopy(registered["arms"])
-    treatment |= {
+    gone = dict.fromkeys(registered["arms"][1]["kernel"])
+    treatment = {
+        "name": ARM,
         "estimator": "running_mean",
         "estimator_config": {"decay": 0.9, "near": 0.5},
-        "kernel": {"name": "of_one_length", "settings": {"words": 5.0}},
+        "kernel": {**gone, "name": "of_one_length", "settings": {"words": 5.0}},
     }
     made["patch"]["registration"] |= {
         "components": list(COMPONENTS),
         "preflights": ["lengths_differ"],
-        "arms": [baseline, treatment],
+        "arms": [treatment],
         "extra_gates": GATES,
     }
     changed = ("components", "preflights", "arms", "extra_gates")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mini import CARDS
+from mini import embedded
 
 CARD = "tailrl_lag4_sensitivity_gsm8k_08b"
 EXPERIMENT = "test_tailrl_lag4_sensitivity.py"
@@ -15,7 +15,7 @@ FRESH, STALE = ARMS[0], ARMS[1]
 
 def lag_scale() -> dict[str, Any]:
     """The embedded scale, smaller: 32 rollouts a step, so that clipping shows within the pilot."""
-    scale: dict[str, Any] = json.loads((CARDS / f"{CARD}.embedded.json").read_text())
+    scale: dict[str, Any] = embedded(CARD)
     scale["name"] = "mini"
     card, registration = scale["patch"]["card"], scale["patch"]["registration"]
     batch = GROUP * GROUPS

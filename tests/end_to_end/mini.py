@@ -1,9 +1,12 @@
 """The mini scale: the committed embedded scale, smaller, so that a run takes seconds."""
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from harness.cards.merge import merge_patch
 
 ROOT = Path(__file__).parents[2]
 CARD = "gs1_vs_grpo_gsm8k_2b"
@@ -24,12 +27,14 @@ _CHANGED = (
     "/card/steps", "/card/batch_size", "/card/eval/n_examples", "/registration/training",
 )  # fmt: skip
 
+PARTS = ("", ".registration", ".embedded")
+
 Document = dict[str, Any]
 
 
 def mini_scale(change: Callable[[Document], object] = lambda _: None) -> Document:
     """The mini scale; `change` may alter the card as the scale patches it."""
-    scale: Document = json.loads((CARDS / f"{CARD}.embedded.json").read_text())
+    scale = embedded(CARD)
     scale["name"] = "mini"
     card, registration = scale["patch"]["card"], scale["patch"]["registration"]
     card |= {"steps": STEPS, "batch_size": BATCH, "eval": {"n_examples": ITEMS}}
@@ -46,6 +51,22 @@ def mini_scale(change: Callable[[Document], object] = lambda _: None) -> Documen
     new = [{"pointer": pointer, "reason": "A run of seconds."} for pointer in _CHANGED]
     scale["changes"] = [*listed, *new]
     return scale
+
+
+def embedded(name: str) -> Document:
+    """A card's embedded scale, whose lists that merge by name are written out whole."""
+    read = {part: json.loads((CARDS / f"{name}{part}.json").read_text()) for part in PARTS}
+    scale: Document = read[".embedded"]
+    base = {"card": read[""], "registration": read[".registration"]}
+    scale["patch"] = whole(scale["patch"], merge_patch(base, scale["patch"]))
+    return scale
+
+
+def whole(patch: Any, merged: Any) -> Any:
+    """A patch with the lists of the merged document in the place of its own."""
+    if isinstance(patch, dict) and isinstance(merged, dict):
+        return {k: whole(v, merged[k]) if k in merged else v for k, v in patch.items()}
+    return copy.deepcopy(merged) if isinstance(patch, list) else patch
 
 
 def write_scale(path: Path, scale: Document) -> Path:

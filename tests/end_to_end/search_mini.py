@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mini import CARDS
+from mini import CARDS, embedded
 
 from harness.tasks.sec_search import Selection, World, synthetic_task
 
@@ -28,7 +28,7 @@ NEW = (
 
 def search_scale(folder: Path) -> dict[str, Any]:
     """The embedded scale, smaller; the hashes of its world are found under `folder`."""
-    scale: dict[str, Any] = json.loads((CARDS / f"{CARD}.embedded.json").read_text())
+    scale: dict[str, Any] = embedded(CARD)
     registered = json.loads((CARDS / f"{CARD}.registration.json").read_text())
     scale["name"] = "mini"
     card, registration = scale["patch"]["card"], scale["patch"]["registration"]
