@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from harness.decisions.method import decision_method
     from harness.decisions.sample import Sample
     from harness.evidence import Evidence
+    from harness.plugin.assertions import inconclusive
     from harness.protocol.preflight import Context, preflight
     from harness.statistics.intervals import Interval
 
@@ -47,6 +48,7 @@ _HOMES = {
     "each_group": "harness.components",
     "estimator": "harness.components",
     "gate_metric": "harness.audit.metrics.metric",
+    "inconclusive": "harness.plugin.assertions",
     "kernel": "harness.components",
     "preflight": "harness.protocol.preflight",
 }
@@ -69,6 +71,7 @@ __all__ = [
     "each_group",
     "estimator",
     "gate_metric",
+    "inconclusive",
     "kernel",
     "preflight",
 ]

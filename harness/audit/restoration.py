@@ -88,9 +88,10 @@ def equal_starts(experiment: Experiment) -> list[RestorationGroup]:
     preflight = experiment.card.restoration_preflight
     if preflight is not None and preflight.applicable and preflight.groups:
         return preflight.groups
+    registered = experiment.registration.restoration
     return [
         RestorationGroup(arms=[_as_registered(experiment, name) for name in names])
-        for names in experiment.registration.restoration
+        for names in (experiment.arms_by_seed if registered == "by_seed" else registered)
     ]
 
 

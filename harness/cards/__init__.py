@@ -5,7 +5,7 @@ Knows nothing of pytest, torch or tinker.
 
 from harness.cards.card import Card, CardArm, CriterionSpec, DecisionRule, GateCheck, Threshold
 from harness.cards.experiment import Arm, Experiment, Scale
-from harness.cards.loading import load_experiment, read_clusters
+from harness.cards.loading import experiment_id, load_experiment, read_clusters
 from harness.cards.registration import Registration
 from harness.kernels.tfidf import Kernel
 
@@ -21,6 +21,7 @@ __all__ = [
     "Registration",
     "Scale",
     "Threshold",
+    "experiment_id",
     "load_experiment",
     "read_clusters",
 ]

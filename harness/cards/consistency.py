@@ -389,14 +389,11 @@ def restoration_problems(experiment: Experiment) -> list[str]:
     """Groups that must start equal are the arms of one seed, all of them."""
     groups = experiment.registration.restoration
     stated = experiment.card.restoration_preflight
-    if not groups:
+    if not groups or groups == "by_seed":
         return []
     if stated is not None and stated.applicable and stated.groups:
         return ["the card states which arms must start equal; don't register others"]
-    seeds = {
-        arm.seed: [a.name for a in experiment.arms if a.seed == arm.seed] for arm in experiment.arms
-    }
-    wanted = sorted(sorted(names) for names in seeds.values() if len(names) > 1)
+    wanted = sorted(sorted(names) for names in experiment.arms_by_seed)
     if sorted(map(sorted, groups)) == wanted:
         return []
     return [
@@ -486,8 +483,13 @@ def task_problems(experiment: Experiment) -> list[str]:
     return problems
 
 
-def scale_problems(before: JsonValue, after: JsonValue, changes: Iterable[Change]) -> list[str]:
-    """Every change that a scale makes is listed with a reason, and every listed change is made."""
+def scale_problems(
+    before: JsonValue, after: JsonValue, changes: Iterable[Change], *, inherited: bool = False
+) -> list[str]:
+    """Every change that a scale makes is listed with a reason, and every listed change is made.
+
+    The scale of an inherited default may list what this card has already.
+    """
     made = list(changed_pointers(before, after))
     listed = [change.pointer for change in changes]
     problems = [
@@ -498,7 +500,7 @@ def scale_problems(before: JsonValue, after: JsonValue, changes: Iterable[Change
     problems.extend(
         f"scale lists a change of {parent} but does not change it; remove the line"
         for parent in listed
-        if not any(_under(pointer, parent) for pointer in made)
+        if not inherited and not any(_under(pointer, parent) for pointer in made)
     )
     return problems
 

@@ -190,6 +190,13 @@ class Experiment:
         return tuple(arm for arm in self.arms if arm.look == look)
 
     @property
+    def arms_by_seed(self) -> list[list[str]]:
+        """The names of the arms that share a seed, where two or more do."""
+        seeds = dict.fromkeys(arm.seed for arm in self.arms)
+        groups = [[arm.name for arm in self.arms if arm.seed == seed] for seed in seeds]
+        return [group for group in groups if len(group) > 1]
+
+    @property
     def probe_prompts(self) -> int:
         """Train prompts of gradient probes, at the far end of the order: no arm trains on them."""
         probe = self.registration.gradient_probe

@@ -1,26 +1,38 @@
-"""Reading card, registration and scale from disk, hashed and checked.
+"""Reading card, registration and scale, hashed and checked.
 
 A card `<id>.json` has its registration beside it as `<id>.registration.json` and its embedded
-scale as `<id>.embedded.json`. The card's bytes are never written.
+scale as `<id>.embedded.json`; or a test file states all of it in a dict. What a registration
+inherits stands under what was written. The card's bytes are never written.
 """
 
-import hashlib
-import json
-from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import orjson
 from pydantic import JsonValue, ValidationError
 
 from harness.cards.card import Card, ClusterFile, Frozen
 from harness.cards.consistency import experiment_problems, scale_problems
+from harness.cards.documents import (
+    Document,
+    parse,
+    read_bytes,
+    read_document,
+    sha256,
+    shown,
+    written_in,
+)
 from harness.cards.experiment import BUILT_IN, Experiment, Scale
+from harness.cards.inherited import defaults_of, inherited, with_schedules
 from harness.cards.merge import merge_patch
 from harness.cards.registration import OwnKernel, Registration
 from harness.components import Components
 from harness.errors import CardError
+
+REQUIRED = ("card", "registration")
+DEFAULT = "default"
 
 FULL = Scale(
     name="full",
@@ -38,47 +50,46 @@ def load_experiment(card_path: Path, scale: str = "embedded") -> Experiment:
     """Read a card with its registration, apply a scale, and check that all of it fits together.
 
     Args:
-        card_path: the card's JSON file.
+        card_path: the card's JSON file, or a test file that states its parts in a dict.
         scale: `embedded`, `full`, or the path of a scale file.
 
     Raises:
         CardError: one line a problem, all problems at once.
     """
-    registration_path = card_path.with_suffix(".registration.json")
     problems: list[str] = []
-    stated = _load(Card, card_path, problems)
-    registered = _load(Registration, registration_path, problems)
-    chosen = _scale(card_path, scale, problems)
+    written = _written(card_path, problems)
+    default = written.get(DEFAULT)
+    before: JsonValue = {
+        part: inherited(default, part, written[part].content)
+        for part in REQUIRED
+        if part in written
+    }
+    stated, registered = _models(before, written, "", problems)
+    chosen = _scale(card_path, scale, written, problems)
     if stated is None or registered is None or chosen is None:
         raise CardError("\n".join(problems))
-
-    before: JsonValue = {"card": stated.document, "registration": registered.document}
     after = merge_patch(before, chosen.model.patch)
-    assert isinstance(after, dict)
-    at = f"at scale {chosen.model.name}"
-    card = _validate(Card, after.get("card"), f"{card_path.name} {at}", problems)
-    registration = _validate(
-        Registration, after.get("registration"), f"{registration_path.name} {at}", problems
-    )
-    problems += _other_card_problems(registered.model, card_path, stated.sha256)
+    card, registration = _models(after, written, f" at scale {chosen.model.name}", problems)
+    problems += _other_card_problems(registered, card_path, written["card"].sha256)
     if card is None or registration is None:
         raise CardError("\n".join(problems))
 
     components = _components(card_path, card, registration, problems)
-    hashes = [part.sha256 for part in (stated, registered, chosen)]
+    hashes = [written["card"].sha256, written["registration"].sha256, chosen.sha256]
     sources = sorted({source.sha256 for source in components.sources.values()})
+    inherits = [] if default is None else [default.sha256]
     experiment = Experiment(
-        id=card_path.stem,
+        id=experiment_id(card_path),
         card=card,
         registration=registration,
         scale=chosen.model,
         card_sha256=hashes[0],
         registration_sha256=hashes[1],
         scale_sha256=hashes[2],
-        sha256=_sha256("\n".join([*hashes, *sources]).encode()),
+        sha256=sha256("\n".join([*hashes, *inherits, *sources]).encode()),
         components=components,
     )
-    found = scale_problems(before, after, chosen.model.changes)
+    found = scale_problems(before, after, chosen.model.changes, inherited=chosen.inherited)
     # names and shapes first: the rest reads arms by name
     if not problems:
         found.extend(experiment_problems(experiment))
@@ -88,6 +99,11 @@ def load_experiment(card_path: Path, scale: str = "embedded") -> Experiment:
     return experiment
 
 
+def experiment_id(card_path: Path) -> str:
+    """What an experiment is called: its card's file, or the test file without `test_`."""
+    return card_path.stem.removeprefix("test_") if _in_python(card_path) else card_path.stem
+
+
 def read_clusters(cards_dir: Path, pinned: ClusterFile) -> dict[str, str | int]:
     """The cluster of each item id, from the pinned file beside the card.
 
@@ -95,13 +111,13 @@ def read_clusters(cards_dir: Path, pinned: ClusterFile) -> dict[str, str | int]:
         CardError: it can't be read, is not the pinned file, or is no object of texts or numbers.
     """
     path = cards_dir / pinned.path
-    data = _read(path)
-    if _sha256(data) != pinned.sha256:
+    data = read_bytes(path)
+    if sha256(data) != pinned.sha256:
         raise CardError(
-            f"{path.name}: sha256 {_sha256(data)[:12]} is not the registered "
+            f"{path.name}: sha256 {sha256(data)[:12]} is not the registered "
             f"{pinned.sha256[:12]}; restore the registered clusters"
         )
-    document = _parse(data, path)
+    document = parse(data, path.name)
     if not isinstance(document, dict):
         raise CardError(f"{path.name}: holds no object; map each item id to its cluster")
     clusters = {item: c for item, c in document.items() if isinstance(c, str | int)}
@@ -112,23 +128,55 @@ def read_clusters(cards_dir: Path, pinned: ClusterFile) -> dict[str, str | int]:
 
 
 @dataclass(frozen=True)
-class _File(Generic[Model]):
-    """One file: what it says, as it stands there and as a model, and the sha256 of its bytes."""
+class _Scale:
+    """A scale, the sha256 of what states it, and whether it is that of an inherited default."""
 
-    document: JsonValue
-    model: Model
+    model: Scale
     sha256: str
+    inherited: bool = False
 
 
-def _load(model: type[Model], path: Path, problems: list[str]) -> _File[Model] | None:
+def _in_python(card_path: Path) -> bool:
+    return card_path.suffix == ".py"
+
+
+def _written(card_path: Path, problems: list[str]) -> dict[str, Document]:
+    """The parts that the author wrote, and the default that they inherit."""
+    written: dict[str, Document] = {}
+    if _in_python(card_path):
+        try:
+            written = written_in(card_path)
+        except CardError as error:
+            problems.append(str(error))
+    else:
+        suffixes = dict(zip(REQUIRED, (".json", ".registration.json"), strict=True))
+        for part, suffix in suffixes.items():
+            try:
+                written[part] = read_document(card_path.with_suffix(suffix))
+            except CardError as error:
+                problems.append(str(error))
+    if "registration" not in written:
+        return written
     try:
-        data = _read(path)
-        document = _parse(data, path)
+        default = defaults_of(written["registration"].content)
     except CardError as error:
-        problems.append(str(error))
-        return None
-    read = _validate(model, document, path.name, problems)
-    return None if read is None else _File(document, read, _sha256(data))
+        problems.append(f"{written.pop('registration').name}: {error}")
+        return written
+    return written if default is None else {**written, DEFAULT: default}
+
+
+def _models(
+    document: JsonValue, written: Mapping[str, Document], at: str, problems: list[str]
+) -> tuple[Card | None, Registration | None]:
+    whole = with_schedules(document)
+    assert isinstance(whole, dict)
+    card = registration = None
+    if "card" in written:
+        card = _validate(Card, whole.get("card"), written["card"].name + at, problems)
+    if "registration" in written:
+        name = written["registration"].name + at
+        registration = _validate(Registration, whole.get("registration"), name, problems)
+    return card, registration
 
 
 def _components(
@@ -167,78 +215,56 @@ def _named(card: Card, registration: Registration) -> set[str]:
     }
 
 
-def _scale(card_path: Path, scale: str, problems: list[str]) -> _File[Scale] | None:
+def _scale(
+    card_path: Path, scale: str, written: Mapping[str, Document], problems: list[str]
+) -> _Scale | None:
     if scale == FULL.name:
-        return _File(None, FULL, _sha256(b""))
-    path = card_path.with_suffix(".embedded.json") if scale == "embedded" else Path(scale)
+        return _Scale(FULL, sha256(b""))
+    beside = card_path.with_suffix(".embedded.json")
+    path = beside if scale == "embedded" else Path(scale)
     if scale != "embedded" and not path.is_file():
         problems.append(
             f"scale {path.name} is neither embedded, full nor a file at {path}; name one"
         )
         return None
-    read = _load(Scale, path, problems)
-    if read is not None and read.model.name == FULL.name:
+    default, of_default = written.get(DEFAULT), False
+    document = written.get("embedded") if scale == "embedded" else None
+    try:
+        if document is None and default is not None and path == beside and not path.is_file():
+            assert isinstance(default.content, dict)
+            document, of_default = replace(default, content=default.content["embedded"]), True
+        document = document or read_document(path)
+    except CardError as error:
+        problems.append(str(error))
+        return None
+    model = _validate(Scale, document.content, document.name, problems)
+    if model is None:
+        return None
+    if model.name == FULL.name:
         problems.append(
-            f"{path.name}: /name is {FULL.name!r}, which is the card as registered; choose another"
+            f"{document.name}: /name is {FULL.name!r}, which is the card as registered; choose "
+            "another"
         )
-    return read
+    return _Scale(model, document.sha256, of_default)
 
 
 def _other_card_problems(
     registration: Registration, card_path: Path, card_sha256: str
 ) -> list[str]:
     name = f"{card_path.stem}.registration.json"
-    if registration.card != card_path.stem:
+    if registration.card not in (None, card_path.stem):
         return [
             f"{name}: it registers card {registration.card!r}, not {card_path.stem!r}; "
             "give the card its own registration"
         ]
-    if registration.card_sha256 != card_sha256:
+    registered = registration.card_sha256
+    if registered not in (None, card_sha256):
         return [
-            f"{card_path.name}: sha256 {card_sha256} is not the registered "
-            f"{registration.card_sha256[:12]}; a changed card is a new registration: write this "
-            "sha256 into its /card_sha256, or restore the card"
+            f"{card_path.name}: sha256 {card_sha256} is not the registered {str(registered)[:12]}; "
+            "a changed card is a new registration: write this sha256 into its /card_sha256, or "
+            "restore the card"
         ]
     return []
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CardError(
-            f"{path.name}: can't be read ({error.strerror}); looked at {path}, write that file or "
-            "correct its name"
-        ) from None
-
-
-def _parse(data: bytes, path: Path) -> JsonValue:
-    def refuse_twice(pairs: list[tuple[str, object]]) -> None:
-        counts = Counter(key for key, _ in pairs)
-        if twice := [key for key, count in counts.items() if count > 1]:
-            raise CardError(
-                f"{path.name}: key {twice[0]!r} stands {counts[twice[0]]} times in one object; "
-                "keep one of them"
-            )
-
-    try:
-        text = data.decode("utf-8")
-        document: JsonValue = orjson.loads(text)
-        json.loads(text, object_pairs_hook=refuse_twice)  # orjson takes the last one
-    except UnicodeDecodeError as error:
-        raise CardError(
-            f"{path.name}: byte {error.start} is not UTF-8; save the file as UTF-8"
-        ) from None
-    except orjson.JSONDecodeError as error:
-        lines = error.doc.splitlines()[error.lineno - 1 : error.lineno]
-        raise CardError(
-            f"{path.name}: not valid JSON: {error}"
-            + "".join(f", which is {shown(line.strip())}" for line in lines)
-            + "; correct it there"
-        ) from None
-    except RecursionError:
-        raise CardError(f"{path.name}: nested too deeply; flatten it") from None
-    return document
 
 
 def _validate(
@@ -266,13 +292,3 @@ def _problem(name: str, details: dict[str, object]) -> str:
 def _is_tag(part: object) -> bool:
     """Whether a place in a document is the tag of a union, which stands in no document."""
     return isinstance(part, str) and part.startswith("(")
-
-
-def shown(value: object) -> str:
-    """A value as an error line shows it, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

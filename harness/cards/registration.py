@@ -303,17 +303,20 @@ class Acceptance(Frozen):
 class Registration(Frozen):
     """Everything that the card leaves to be said before the run.
 
+    What it `inherits` is a named default, see `harness.cards.inherited`. `card` and `card_sha256`
+    bind it to one card, where they are given.
     `components` names files beside the card, or beside the experiment's test file, that declare
     estimators, kernels and whatever else the card may name; a helper that one of them imports is
     listed too. `preflights` are those of the author's own, by name. `supporting` criteria are
     computed and shown; they never make a verdict. `search` belongs to the task sec_search.
-    `correctness_tolerances` and `restoration`, groups of arms by name that must start equal, are
-    what the preflights hold a run to where the card states none.
+    `correctness_tolerances` and `restoration`, groups of arms by name that must start equal or all
+    arms of a seed, are what the preflights hold a run to where the card states none.
     """
 
     version: Literal[1]
-    card: str
-    card_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    inherits: str | None = None
+    card: str | None = None
+    card_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     task: Literal["gsm8k", "sec_search"]
     pins: Pins
     data: DataPins
@@ -335,4 +338,4 @@ class Registration(Frozen):
     components: list[str] = Field(default_factory=list)
     preflights: list[str] = Field(default_factory=list)
     correctness_tolerances: dict[ToleranceName, Tolerance] = Field(default_factory=dict)
-    restoration: list[list[Name]] = Field(default_factory=list)
+    restoration: list[list[Name]] | Literal["by_seed"] = Field(default_factory=list)

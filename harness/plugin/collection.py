@@ -14,7 +14,7 @@ from harness.plugin.options import SETTINGS
 STAGES = {"preflight": "preflight", "gate": "gate", "arm": "arm", "criterion": "decision"}
 """The fixture that a test asks for, and the stage that it thereby speaks of."""
 
-_CARD = re.compile(r"""^CARD\s*=\s*["']([^"']+)["']""", re.MULTILINE)
+_CARD = re.compile(r"""^CARD\s*=\s*(?:["']([^"']+)["']|\{)""", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,14 @@ def subject_of(config: pytest.Config, item: pytest.Item) -> Subject | None:
 
 
 def card_of(test_file: Path) -> Path | None:
-    """The card that a test file names, whether or not it exists.
+    """The card that a test file names, whether or not it exists, or the file that states it.
 
     Read from the source: under xdist the controller, which tells the verdict, imports no test.
     """
     found = _CARD.search(test_file.read_text("utf-8", errors="replace"))
-    return test_file.parent / "cards" / f"{found[1]}.json" if found else None
+    if found is None:
+        return None
+    return test_file.parent / "cards" / f"{found[1]}.json" if found[1] else test_file
 
 
 def load(config: pytest.Config, card: Path) -> Experiment:

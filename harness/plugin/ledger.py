@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from harness.cards import Experiment
+from harness.cards import Experiment, experiment_id
 from harness.plugin.collection import declared
 from harness.plugin.facts import Facts
 
@@ -48,8 +48,8 @@ class ExperimentLedger:
 
     @property
     def id(self) -> str:
-        """The experiment's id, which is its card's file name."""
-        return self.card.stem
+        """The experiment's id, whether or not its card can be loaded."""
+        return experiment_id(self.card)
 
     @cached_property
     def registered(self) -> dict[str, list[str]]:

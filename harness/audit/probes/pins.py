@@ -4,9 +4,13 @@ import hashlib
 from importlib import metadata
 from pathlib import Path
 
+from harness import cards
 from harness.audit.pins import PackageFiles, PinsEvidence
 from harness.cards import Experiment
 from harness.errors import CardError
+
+SHIPPED = Path(cards.__file__).parent
+"""Where manifests of the releases that the harness knows stand, in `pins/`."""
 
 
 def collect(
@@ -16,12 +20,12 @@ def collect(
 
     Args:
         experiment: names packages, manifests and references.
-        cards_dir: the folder of the card; manifests are relative to it, references to the project,
-            which is two folders up.
+        cards_dir: the folder of the card; manifests are relative to it, or to the harness's own
+            cards, references to the project.
         base_weights_sha256: of the model that the service loaded, where it can be seen.
     """
     pins = experiment.registration.pins
-    project = cards_dir.resolve().parents[1]
+    project = project_of(cards_dir)
     return PinsEvidence(
         packages={
             package: package_files(package, cards_dir, pins.manifests.get(package))
@@ -32,10 +36,18 @@ def collect(
     )
 
 
+def project_of(cards_dir: Path) -> Path:
+    """The folder that holds `experiments`, whose cards stand in `cards` or in the test files."""
+    folder = cards_dir.resolve()
+    return folder.parents[1] if folder.name == "cards" else folder.parent
+
+
 def package_files(package: str, cards_dir: Path, manifest: str | None) -> PackageFiles:
     """One installed package against its manifest."""
     version, site = _installed(package)
     path = None if manifest is None else cards_dir / manifest
+    if manifest is not None and path is not None and not path.is_file():
+        path = SHIPPED / manifest
     digest = None if path is None else file_sha256(path)
     if path is None or digest is None or site is None:
         return PackageFiles(version=version, manifest_sha256=digest, listed={}, installed={})

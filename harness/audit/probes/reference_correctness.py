@@ -20,6 +20,7 @@ from harness.audit import recomputed
 from harness.audit.advantages import reference_weights
 from harness.audit.correctness import PathAgreement
 from harness.audit.probes.correctness import SEED, one_thread, path_agreement, small_model
+from harness.audit.probes.pins import project_of
 from harness.audit.reference_correctness import ComputationEvidence, ReferenceEvidence
 from harness.cards import Arm, Experiment
 from harness.components import StepRewards
@@ -149,7 +150,7 @@ def _pinned(
         raise CardError(
             f"pins.references is empty, estimator {arm.estimator} needs one reference; pin it"
         )
-    reference = load_reference(cards_dir.resolve().parents[1] / name)
+    reference = load_reference(project_of(cards_dir) / name)
     tau = [] if arm.tfidf is None or arm.tfidf.tau is None else [arm.tfidf.tau]
 
     def advantages(rewards_P_G: Rows, _: JsonValue) -> Rows:
