@@ -19,6 +19,9 @@ from harness.audit.reachable import reachable_lines, unscored_lines
 from harness.cards import Experiment, GateCheck
 from harness.evidence import Evidence, Measured
 
+Certain = tuple[GateCheck, str]
+"""A gate that can't pass, and the line that says why."""
+
 
 class TauForecast(Evidence):
     """The two gates that need no model, at one tau; None for a kernel that has none.
@@ -66,7 +69,7 @@ def check(evidence: ForecastEvidence, experiment: Experiment) -> Finding:
     """Gates that are certain to fail, gates and rules that can't come out both ways, and power."""
     gates = experiment.gates
     lines = Lines()
-    certain: list[str] = []
+    certain: list[Certain] = []
     wanted = [arm.name for arm in experiment.arms if arm.tfidf is not None]
     if [arm.arm for arm in evidence.arms] != wanted:
         lines.problems.append(
@@ -76,9 +79,11 @@ def check(evidence: ForecastEvidence, experiment: Experiment) -> Finding:
     for arm in evidence.arms:
         certain.extend(arm_lines(arm, gates, lines))
     certain.extend(planned_lines(experiment, gates))
-    settled = settle(experiment, "forecast", "gate_certain_to_fail", certain)
-    lines.problems.extend(settled.problems)
-    lines.notes.extend(settled.notes)
+    for gate, line in certain:
+        given_for = gate.model_dump(mode="json", include={"metric", "min", "max", "one_of"})
+        settled = settle(experiment, "forecast", "gate_certain_to_fail", [line], given_for)
+        lines.problems.extend(settled.problems)
+        lines.notes.extend(settled.notes)
 
     impossible, possible = reachable_lines(experiment, gates)
     lines.problems.extend(impossible)
@@ -92,7 +97,7 @@ def check(evidence: ForecastEvidence, experiment: Experiment) -> Finding:
     return Finding("forecast", tuple(lines.problems), tuple(lines.notes), lines.metrics)
 
 
-def arm_lines(arm: ArmForecast, gates: Sequence[GateCheck], lines: Lines) -> list[str]:
+def arm_lines(arm: ArmForecast, gates: Sequence[GateCheck], lines: Lines) -> list[Certain]:
     """Report one arm's forecast into `lines`; returns the gates that are certain to fail."""
     here, gaps = arm.registered, sorted(arm.registered.gaps)
     middle = _median(gaps)
@@ -109,7 +114,7 @@ def arm_lines(arm: ArmForecast, gates: Sequence[GateCheck], lines: Lines) -> lis
         if gaps
         else f"{arm.arm}: no rewards were simulated at {_at(here)}"
     )
-    certain = []
+    certain: list[Certain] = []
     for check in gates:
         if not certain_to_fail(here, check):
             continue
@@ -118,10 +123,11 @@ def arm_lines(arm: ArmForecast, gates: Sequence[GateCheck], lines: Lines) -> lis
             if check.metric == CONTRIBUTORS
             else (middle, f"in the median of {len(gaps)} simulations, none of which passes")
         )
-        certain.append(
+        line = (
             f"gate {check.metric} is certain to fail at {_at(here)}: {shown:.4g} {basis}, "
             f"bounds {bounds_of(check)}; {_advice(arm, gates)}"
         )
+        certain.append((check, line))
     return certain
 
 
@@ -150,7 +156,7 @@ def nearest_passing(arm: ArmForecast, gates: Sequence[GateCheck]) -> TauForecast
     return min(passing, key=octaves, default=None)
 
 
-def planned_lines(experiment: Experiment, gates: Sequence[GateCheck]) -> list[str]:
+def planned_lines(experiment: Experiment, gates: Sequence[GateCheck]) -> list[Certain]:
     """Gates that the plan itself would fail: counts and names that do not depend on rewards."""
     sizes = {arm.group_size for arm in experiment.arms if arm.tfidf is not None}
     rollouts = {arm.rollouts_per_step for arm in experiment.arms}
@@ -160,8 +166,11 @@ def planned_lines(experiment: Experiment, gates: Sequence[GateCheck]) -> list[st
         MODEL: [experiment.card.base_model],
     }
     return [
-        f"gate {check.metric} is certain to fail: {value!r} is planned, bounds {bounds_of(check)}; "
-        "make card and gate agree"
+        (
+            check,
+            f"gate {check.metric} is certain to fail: {value!r} is planned, bounds "
+            f"{bounds_of(check)}; make card and gate agree",
+        )
         for check in gates
         for value in planned.get(check.metric, [])
         if not within(value, check)

@@ -1,5 +1,9 @@
 """What the decision rule can show at the registered number of items, before the run."""
 
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
 from harness.audit.acceptance import settle
 from harness.audit.finding import Finding
 from harness.audit.table_power import TablePower, seed_power_lines, table_power
@@ -36,7 +40,9 @@ def power_report(experiment: Experiment) -> Finding:
             notes.extend(f"{stated.id}: {line}" for line in unknown)
             continue
         lines = [f"criterion {stated.id}: {line}" for line in block.problems()]
-        settled = settle(experiment, "forecast", "cannot_pass_at_expected_effect", lines)
+        given_for = power_facts(criterion, experiment, units)
+        outcome = "cannot_pass_at_expected_effect"
+        settled = settle(experiment, "forecast", outcome, lines, given_for)
         problems.extend(settled.problems)
         notes.extend([*(f"{stated.id}: {line}" for line in block.lines()), *settled.notes])
         if len(criterion.seeds) > 1:
@@ -52,6 +58,20 @@ def power_report(experiment: Experiment) -> Finding:
             "verdict's: each is multiplied by how often the others say the same"
         )
     return Finding("power", tuple(problems), tuple(notes), metrics)
+
+
+def power_facts(
+    criterion: Criterion, experiment: Experiment, units: int
+) -> Mapping[str, JsonValue]:
+    """What the chances of a criterion rest on."""
+    power = experiment.registration.power
+    return {
+        "criterion": criterion.id,
+        "margin": criterion.margin,
+        "method": criterion.method,
+        "n": units,
+        "expected_effect": power.expected_effects.get(criterion.id, power.expected_effect),
+    }
 
 
 def unknown_power_lines(criterion: Criterion, experiment: Experiment) -> list[str]:

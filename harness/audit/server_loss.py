@@ -10,7 +10,7 @@ normalisation.
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from harness.audit.acceptance import settle
 from harness.audit.finding import Finding
@@ -49,12 +49,14 @@ def check(evidence: LossEvidence, experiment: Experiment) -> Finding:
     losses = [x for x in losses_of(experiment) if x in valued or x not in refused]
     value_failures, value_unknown = value_lines(evidence.values, losses)
     move_failures, move_unknown = move_lines(evidence.moves_T, ratios, evidence.noise)
-    settled = settle(experiment, "server_loss", "unverifiable", [*value_unknown, *move_unknown])
+    unknown = [*value_unknown, *move_unknown]
+    given_for: dict[str, JsonValue] = {"losses": [*sorted(losses)]}
+    settled = settle(experiment, "server_loss", "unverifiable", unknown, given_for)
     client_problems, client_notes = backend_lines(experiment, evidence.clients, evidence.noise)
     failures = [*value_failures, *move_failures, *client_problems]
     if experiment.registration.gradient_probe is not None:
         failures += norm_lines(evidence.norms)
-    outcome = outcome_of(failures, [*value_unknown, *move_unknown])
+    outcome = outcome_of(failures, unknown)
     notes = [f"outcome: {outcome}", *settled.notes, *client_notes]
     if ratios:
         shown = ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items())

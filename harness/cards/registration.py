@@ -293,11 +293,16 @@ class Assumption(Frozen):
 
 
 class Acceptance(Frozen):
-    """A preflight outcome other than a clean pass that the author accepts, with the reason."""
+    """A preflight outcome other than a clean pass that the author accepts, with the reason.
+
+    `given_for` is what it is about, as the preflight states it: the margin, method, n and expected
+    effect of a criterion, the bounds of a gate, the losses of a probe. It lapses when they change.
+    """
 
     preflight: str
     outcome: Literal["unverifiable", "cannot_pass_at_expected_effect", "gate_certain_to_fail"]
     reason: Reason
+    given_for: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 class Registration(Frozen):

@@ -38,18 +38,71 @@ def test_gap_fails_only_if_no_simulation_passes(experiment, sound):
     assert check(_at(sound, gaps=[0.01, 0.015, 0.021]), experiment).ok
 
 
+TO_SEE = {
+    "preflight": "forecast",
+    "outcome": "gate_certain_to_fail",
+    "reason": "to see it fail",
+    "given_for": {
+        "metric": "gs1_effective_contributors_median",
+        "min": 2.0,
+        "max": 40.0,
+        "one_of": None,
+    },
+}
+
+
 def test_acceptance_turns_certainty_into_a_note(experiment, sound, bend):
     """The author may run a card whose gate is certain to fail, with a reason."""
-    accepted = [
-        *experiment.registration.model_dump(mode="json")["accepted"],
-        {"preflight": "forecast", "outcome": "gate_certain_to_fail", "reason": "to see it fail"},
-    ]
+    accepted = [*experiment.registration.model_dump(mode="json")["accepted"], TO_SEE]
     finding = check(
         _at(sound, contributors_median=58.0), bend(experiment, registration={"accepted": accepted})
     )
 
     assert finding.ok
     assert any("(accepted: to see it fail)" in note for note in finding.notes)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"max": 50.0},
+        {"metric": "gs1_mean_abs_baseline_minus_uniform_loo"},
+        {},
+    ],
+    ids=["bound", "metric", "nothing"],
+)
+def test_an_acceptance_lapses_when_what_it_was_given_for_changes(experiment, sound, bend, other):
+    """A copied one, or one of another bound, is refused; the line says what is accepted now.
+
+    What it would have to be given for can be copied from the line.
+    """
+    given_for = {**TO_SEE["given_for"], **other} if other else {}
+    accepted = [
+        *experiment.registration.model_dump(mode="json")["accepted"],
+        {**TO_SEE, "given_for": given_for},
+    ]
+
+    finding = check(
+        _at(sound, contributors_median=58.0), bend(experiment, registration={"accepted": accepted})
+    )
+
+    (problem,) = finding.problems
+    assert "the registration accepts gate_certain_to_fail for forecast, given for" in problem
+    assert problem.endswith(
+        'given_for {"max":40.0,"metric":"gs1_effective_contributors_median","min":2.0,'
+        '"one_of":null}'
+    )
+
+
+def test_an_acceptance_of_too_little_power_lapses_with_its_margin(experiment, sound, bend):
+    """A margin moved after the author took a risk is another risk."""
+    accepted = experiment.registration.model_dump(mode="json")["accepted"]
+    accepted[0]["given_for"]["margin"] = -0.04
+
+    finding = check(sound["forecast"], bend(experiment, registration={"accepted": accepted}))
+
+    assert "given for" in finding.message
+    assert '"margin":-0.05' in finding.message
 
 
 def test_no_tau_passes_is_said(experiment, sound):

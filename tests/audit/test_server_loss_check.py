@@ -108,10 +108,17 @@ def test_noise_is_unverifiable_not_a_failure(experiment, sound):
     assert "another direction" in finding.message
 
 
+NO_METRIC = {
+    "preflight": "server_loss",
+    "outcome": "unverifiable",
+    "reason": "no metric",
+    "given_for": {"losses": ["importance_sampling"]},
+}
+
+
 def test_an_accepted_unverifiable_loss_is_a_note(experiment, sound, bend):
     """The registration may accept that a service reports no loss, with its reason."""
-    accepted = [{"preflight": "server_loss", "outcome": "unverifiable", "reason": "no metric"}]
-    other = bend(experiment, registration={"accepted": accepted})
+    other = bend(experiment, registration={"accepted": [NO_METRIC]})
     value = sound["server_loss"].values[0].model_copy(update={"reported": None})
     finding = check(_spoiled(sound, values=[value]), other)
 
@@ -121,8 +128,7 @@ def test_an_accepted_unverifiable_loss_is_a_note(experiment, sound, bend):
 
 def test_an_acceptance_does_not_cover_a_failure(experiment, sound, bend):
     """What was measured and is wrong blocks, whatever was accepted as unverifiable."""
-    accepted = [{"preflight": "server_loss", "outcome": "unverifiable", "reason": "no metric"}]
-    other = bend(experiment, registration={"accepted": accepted})
+    other = bend(experiment, registration={"accepted": [NO_METRIC]})
     moves = _scaled_moves(sound, {**EXPECTED, "longer": 0.5})
 
     assert not check(_spoiled(sound, moves_T=moves), other).ok

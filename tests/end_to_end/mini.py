@@ -25,6 +25,7 @@ _BOUNDS = {
 }
 _CHANGED = (
     "/card/steps", "/card/batch_size", "/card/eval/n_examples", "/registration/training",
+    "/registration/accepted",
 )  # fmt: skip
 
 PARTS = ("", ".registration", ".embedded")
@@ -44,6 +45,10 @@ def mini_scale(change: Callable[[Document], object] = lambda _: None) -> Documen
         arm |= {"steps": STEPS, "group_size": size, "groups_per_batch": BATCH // size}
     for check in card["activation_gate"]["checks"]:
         check.update(_BOUNDS.get(check["metric"], {}))
+    # accepted for these items, as the card's is for its own
+    (accepted,) = json.loads((CARDS / f"{CARD}.registration.json").read_text())["accepted"]
+    accepted["given_for"]["n"] = ITEMS
+    registration["accepted"] = [accepted]
     registration.setdefault("training", {}).update(pilot_steps=PILOT, checkpoint_every=EVERY)
     change(card)
     # of the parents and children of a change one line is enough, and both are too many
