@@ -90,6 +90,10 @@ def check(evidence: ForecastEvidence, experiment: Experiment) -> Finding:
     lines.notes.extend(possible)
     lines.problems.extend(unscored_lines(experiment))
 
+    lines.notes.extend(
+        f"contrast: {name}: {', '.join(f'{role} {value}' for role, value in of.items())}"
+        for name, of in experiment.contrast.items()
+    )
     power = power_report(experiment)
     lines.problems.extend(power.problems)
     lines.notes.extend(power.notes)

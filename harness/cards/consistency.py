@@ -1,5 +1,6 @@
 """What must hold between the parts of an experiment: pure functions from models to problems."""
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -20,6 +21,9 @@ from harness.components import (
 from harness.errors import CardError
 from harness.kernels.tfidf import Kernel
 from harness.names import BASE, BY_ESTIMATE, POINT_THRESHOLDS
+
+NEVER_SILENT = frozenset({"learning_rate", "steps", "loss_backends"})
+"""Fields of arms in which roles may differ if the registration's contrast says so, and else not."""
 
 
 def experiment_problems(experiment: Experiment) -> list[str]:
@@ -45,6 +49,7 @@ def experiment_problems(experiment: Experiment) -> list[str]:
     # arms can be compared once each has a schedule, and looks once there is a rule
     return problems or [
         *seed_problems(experiment),
+        *contrast_problems(experiment),
         *restoration_problems(experiment),
         *look_problems(experiment),
         *tuning_problems(experiment),
@@ -198,6 +203,39 @@ def seed_problems(experiment: Experiment) -> list[str]:
                 f"{sorted(rule.seeds)}; register an arm for each"
             )
     return problems
+
+
+def contrast_problems(experiment: Experiment) -> list[str]:
+    """Weighed roles differ in something, and in what the registration says if it says it."""
+    declared, found = experiment.registration.contrast, experiment.contrast
+    said = [
+        f"{name} ({', '.join(f'{role} {value}' for role, value in of.items())})"
+        for name, of in found.items()
+    ]
+    if declared is not None:
+        if sorted(declared) == sorted(found):
+            return []
+        return [
+            f"contrast: registered is {sorted(declared)}, but the weighed roles differ in "
+            f"{'; '.join(said) or 'nothing'}; correct the arms or the contrast"
+        ]
+    roles = experiment.weighed_roles
+    alike = [
+        f"{a} and {b}"
+        for a, b in itertools.combinations(roles, 2)
+        if all(of[a] == of[b] for of in found.values())
+    ]
+    problems = [
+        f"roles {pair} do not differ in any field of their arms, so there is no treatment; correct "
+        "one, or register an A/A with an empty contrast"
+        for pair in alike
+    ]
+    silent = [line for name, line in zip(found, said, strict=True) if name in NEVER_SILENT]
+    return problems + [
+        f"the weighed roles differ in {line}, which no contrast declares; make them equal, or "
+        f"register contrast {sorted(found)}"
+        for line in silent
+    ]
 
 
 def look_problems(experiment: Experiment) -> list[str]:

@@ -1,7 +1,7 @@
 """Card, registration and scale, joined into one immutable experiment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Literal
 
@@ -208,6 +208,17 @@ class Experiment:
         weighed = {role for criterion in self.rule.criteria for role in criterion.weights}
         return tuple(dict.fromkeys(arm.role for arm in self.arms if arm.role in weighed))
 
+    @cached_property
+    def contrast(self) -> dict[str, dict[str, str]]:
+        """The fields in which arms of weighed roles differ: what each role has, as text."""
+        roles = {role: next(a for a in self.arms if a.role == role) for role in self.weighed_roles}
+        shown = {
+            f.name: {role: _shown(getattr(arm, f.name)) for role, arm in roles.items()}
+            for f in fields(Arm)
+            if f.name not in _OF_ITS_OWN
+        }
+        return {name: of for name, of in shown.items() if len(set(of.values())) > 1}
+
     @property
     def data_source(self) -> str:
         """Where the data come from, as the scale says it; nothing else is ever read."""
@@ -232,6 +243,16 @@ class Experiment:
     def lagged(self) -> bool:
         """Whether any arm samples from older weights than it updates."""
         return any(arm.lag for arm in self.arms)
+
+
+_OF_ITS_OWN = frozenset({"name", "role", "seed", "look", "components"})
+"""What arms of one role have each for themselves, or all alike."""
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Frozen):
+        return value.model_dump_json(exclude_defaults=True)
+    return str(value)
 
 
 def _arm(spec: ArmSpec, stated: CardArm | None, components: Components) -> Arm:

@@ -293,23 +293,52 @@ class Assumption(Frozen):
 
 
 class Acceptance(Frozen):
-    """A preflight outcome other than a clean pass that the author accepts, with the reason.
+    """An outcome other than a clean pass that the author accepts, with the reason.
+
+    `preflight` is the preflight's name, or `sense` of the checks of evaluations.
 
     `given_for` is what it is about, as the preflight states it: the margin, method, n and expected
     effect of a criterion, the bounds of a gate, the losses of a probe. It lapses when they change.
     """
 
     preflight: str
-    outcome: Literal["unverifiable", "cannot_pass_at_expected_effect", "gate_certain_to_fail"]
+    outcome: Literal[
+        "unverifiable",
+        "cannot_pass_at_expected_effect",
+        "gate_certain_to_fail",
+        "below_base",
+        "not_learned",
+        "cut",
+        "unanswered",
+        "one_answer",
+        "other_split",
+    ]
     reason: Reason
     given_for: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class Sense(Frozen):
+    """When an evaluation is in doubt, see `harness.audit.sense`.
+
+    `below_base_p` and `learned_p` are of one-sided sign tests against the base model,
+    `other_split_p` of its means on train and test. The others are shares of responses: cut at their
+    length, without an answer, or with the commonest answer.
+    """
+
+    below_base_p: float = Field(default=1e-3, gt=0, lt=1)
+    learned_p: float = Field(default=0.05, gt=0, le=1)
+    other_split_p: float = Field(default=1e-4, gt=0, lt=1)
+    max_cut: float = Field(default=0.5, ge=0, le=1)
+    max_unanswered: float = Field(default=0.5, ge=0, le=1)
+    max_commonest: float = Field(default=0.5, ge=0, le=1)
 
 
 class Registration(Frozen):
     """Everything that the card leaves to be said before the run.
 
     What it `inherits` is a named default, see `harness.cards.inherited`. `card` and `card_sha256`
-    bind it to one card, where they are given.
+    bind it to one card, where they are given. `contrast` lists the fields of arms in which the
+    weighed roles differ; an empty list registers an A/A.
     `components` names files beside the card, or beside the experiment's test file, that declare
     estimators, kernels and whatever else the card may name; a helper that one of them imports is
     listed too. `preflights` are those of the author's own, by name. `supporting` criteria are
@@ -343,4 +372,6 @@ class Registration(Frozen):
     components: list[str] = Field(default_factory=list)
     preflights: list[str] = Field(default_factory=list)
     correctness_tolerances: dict[ToleranceName, Tolerance] = Field(default_factory=dict)
+    contrast: list[str] | None = None
+    sense: Sense = Field(default_factory=Sense)
     restoration: list[list[Name]] | Literal["by_seed"] = Field(default_factory=list)

@@ -68,6 +68,7 @@ def document(ledger: ExperimentLedger, verdict: Verdict) -> Json:
         "base": asdict(facts.base) if facts.base else {"accuracy": None, "n_items": None},
         "attempts": facts.attempts,
         "unverified": list(experiment.unverified) if experiment else [],
+        "contrast": experiment.contrast if experiment else {},
         "notes": facts.notes,
         "diagnostics": facts.diagnostics,
         "items": [

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from harness.audit import sense
 from harness.audit.decided import (
     decision_problems,
     limit_problems,
@@ -56,10 +57,28 @@ class Decider:
         rule = self.experiment.rule
         first = self._alone(1)
         second = self._alone(2) if self.second_look() else None
+        if problems := self._sense[0]:
+            raise RunError("\n".join(problems))
         made = decision(rule, first, second)
         if problems := decision_problems(rule, first, second, made):
             raise RunError("\n".join(problems))
         return made
+
+    @cached_property
+    def _sense(self) -> tuple[list[str], list[str]]:
+        """(problems, notes) of the evaluations that the rule weighs."""
+        taken = [1, 2] if self.second_look() else [1]
+        weighed = self.experiment.weighed_roles
+        arms = [arm for look in taken for arm in self.experiment.look(look) if arm.role in weighed]
+        policies = [self._policy(arm) for arm in (None, *arms)]
+        pilot = self.arms.pilot_evidence()
+        return sense.settled(
+            self.experiment, sense.doubts(self.experiment, policies[0], policies[1:], pilot)
+        )
+
+    def _policy(self, arm: Arm | None) -> sense.Policy:
+        name = BASE if arm is None else arm.name
+        return sense.Policy(name, self.arms.item_rows(arm), self.arms.rows(arm))
 
     def second_look(self) -> bool:
         """Whether the rule has a second look and the first one calls for it."""
@@ -88,6 +107,7 @@ class Decider:
             for arm in trained:
                 lines.extend(staleness_lines(arm, self.arms.figures(arm)))
                 lines.extend(episode_lines(arm, self.arms.figures(arm)))
+        lines.extend(self._sense[1])
         lines.extend(self._beside(trained))
         lines.extend(self._score_lines(trained))
         lines.extend(self.arms.training_notes(trained))

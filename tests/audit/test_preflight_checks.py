@@ -81,7 +81,7 @@ def test_a_missing_reference_blocks(experiment, sound):
 def test_missing_tolerances_block(experiment, sound, bend):
     """A card that requires correctness without tolerances compares nothing."""
     path = experiment.card.model_dump(mode="json")["correctness_preflight"]["paths"][0]
-    path["tolerances"] = {}
+    path["tolerances"] = dict.fromkeys(path["tolerances"])
     other = bend(experiment, card={"correctness_preflight": {"paths": [path]}})
     finding = baseline_correctness.check(sound["baseline_correctness"], other)
 

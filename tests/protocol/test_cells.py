@@ -39,6 +39,9 @@ def _stored(monkeypatch, words):
     monkeypatch.setattr(ArmKeeper, "figures", figures)
     monkeypatch.setattr(ArmKeeper, "item_rows", rows)
     monkeypatch.setattr(ArmKeeper, "training_notes", lambda *_: ())
+    # rows of flags alone, and no pilot: whether they make sense is asked elsewhere
+    monkeypatch.setattr(ArmKeeper, "pilot_evidence", lambda _: {})
+    monkeypatch.setattr("harness.protocol.decider.sense.doubts", lambda *_: [])
     return state
 
 

@@ -21,6 +21,7 @@ import torch
 
 from harness.audit.tracing import step_tracer
 from harness.cards import Experiment, load_experiment
+from harness.cards.registration import Sense
 from harness.methods import loss_and_gradient
 from harness.records import StepRecord
 from harness.store import RunStore
@@ -54,6 +55,8 @@ def small_experiment(lag: int = 0) -> Experiment:
         update={
             "training": full.registration.training.model_copy(update=training),
             "arms": [arm.model_copy(update={"lag": lag}) for arm in full.registration.arms],
+            # what scripted policies answer has been learned by nobody
+            "sense": Sense(learned_p=1.0, below_base_p=1e-300, other_split_p=1e-300, max_cut=1.0),
         }
     )
     return dataclasses.replace(full, card=card, registration=registration)
