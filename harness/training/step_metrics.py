@@ -92,7 +92,7 @@ def training_note(arm: str, records: Sequence[StepRecord]) -> str:
 
 
 def beff_note(arm: str, records: Sequence[StepRecord]) -> str:
-    """Whether the kernel of a gs1 arm was the better baseline on these steps: a diagnostic."""
+    """Whether an arm's kernel was the better baseline on these steps: a diagnostic."""
     noises = [
         executed_noise(
             [rewards_of(group)[0] for group in record["groups"]],

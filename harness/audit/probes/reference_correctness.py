@@ -50,7 +50,7 @@ class Reference(Protocol):
         questions: Sequence[str],
         *tau: float,
     ) -> list[float]:
-        """GS1 advantages (P,); tau is given if the kernel has one."""
+        """Advantages (P,) of one rollout each; tau is given if the kernel has one."""
         ...
 
     def loss(
