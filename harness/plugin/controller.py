@@ -42,6 +42,7 @@ class Controller:
         self.ledgers: dict[str, ExperimentLedger] = {}
         self.crashes: list[pytest.TestReport] = []
         self.problems: list[str] = []
+        self.kept: dict[str, Path] = {}
         self.live = LiveLines(self.settings.runs_dir)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -96,9 +97,8 @@ class Controller:
             document = verdict_json.document(ledger, verdict_of(ledger))
             documents.append(document)
             with self.noting_problems():
-                verdict_json.write(
-                    verdict_json.stored_at(self.settings.runs_dir, ledger), [document]
-                )
+                place = verdict_json.stored_at(self.settings.runs_dir, ledger)
+                self.kept[ledger.id] = verdict_json.keep(place, document)
         if self.settings.verdict_json and documents:
             with self.noting_problems():
                 verdict_json.write(self.settings.verdict_json, documents)
@@ -108,7 +108,9 @@ class Controller:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the verdicts."""
         for ledger in self.ledgers.values():
-            summary.show(terminalreporter, ledger, verdict_of(ledger), self.settings)
+            place = verdict_json.stored_at(self.settings.runs_dir, ledger)
+            kept = self.kept.get(ledger.id, place)
+            summary.show(terminalreporter, ledger, verdict_of(ledger), kept)
         for problem in self.problems:
             terminalreporter.write_line(problem, red=True)
 
@@ -127,7 +129,7 @@ class Controller:
         return self.cards[file]
 
     def ledger(self, item: str, card: Path) -> ExperimentLedger:
-        """The ledger of an item's file; a new one removes the verdict that it will replace."""
+        """The ledger of an item's file; what an earlier session left undecided is removed."""
         file = file_of(item)
         if file not in self.ledgers:
             ledger = ExperimentLedger(card, Path(self.settings.scale).stem)
@@ -138,7 +140,9 @@ class Controller:
                 ledger.collection_error = str(error)
             self.ledgers[file] = ledger
             with self.noting_problems():
-                verdict_json.remove(verdict_json.stored_at(self.settings.runs_dir, ledger))
+                place = verdict_json.stored_at(self.settings.runs_dir, ledger)
+                if verdict_json.decided(place) is None:
+                    verdict_json.remove(place)
             self.live.watch(ledger.id, ledger.scale)
         return self.ledgers[file]
 

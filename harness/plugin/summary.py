@@ -2,12 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
-from harness.plugin import verdict_json
 from harness.plugin.ledger import ExperimentLedger
-from harness.plugin.options import Settings
 from harness.plugin.verdict import Verdict, one_line
 
 _COLOURS = {"VALIDATED": "green", "INCONCLUSIVE": "yellow", None: "yellow"}
@@ -18,13 +17,13 @@ def show(
     reporter: pytest.TerminalReporter,
     ledger: ExperimentLedger,
     verdict: Verdict,
-    settings: Settings,
+    kept: Path,
 ) -> None:
-    """Print an experiment's verdict."""
+    """Print an experiment's verdict, which was `kept` there."""
     reporter.write_sep("=", f"{ledger.id} at scale {ledger.scale}")
     for line in lines(ledger, reporter.config.get_terminal_writer().fullwidth):
         reporter.write_line(line)
-    reporter.write_line(f"verdict file: {verdict_json.stored_at(settings.runs_dir, ledger)}")
+    reporter.write_line(f"verdict file: {kept}")
     reporter.write_line("")
     colour = _COLOURS.get(verdict.word, "red")
     reporter.write_line(verdict.line, **{colour: True}, bold=True)

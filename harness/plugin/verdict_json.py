@@ -3,7 +3,10 @@
 `<runs-dir>/<experiment>.<scale>.verdict.json` holds one object. `--verdict-json FILE` gets the same
 object, or a list of such objects, in the order of the test files, if several experiments ran.
 
-A file of an earlier session is removed before anything runs: a killed session leaves none.
+A verdict is never replaced by less. What decides nothing, as a session of preflights alone, is put
+beside a decided verdict as `<experiment>.<scale>.verdict.partial.json`. A decision that comes out
+otherwise moves the one before it to `...verdict.<n>.json`. `--verdict-json FILE` speaks of this
+session alone: it is removed before anything runs, so a killed session leaves none.
 """
 
 from collections.abc import Sequence
@@ -20,6 +23,11 @@ from harness.store.files import make_folder, storage_errors, write_atomic
 
 Json = dict[str, object]
 
+DECIDED = ("VALIDATED", "REFUTED", "INCONCLUSIVE")
+
+OUTCOME = ("verdict", "sentence", "criteria", "card_sha256", "registration_sha256")
+"""What two sessions' verdicts have alike, if the second says nothing new."""
+
 
 def stored_at(runs_dir: Path, ledger: ExperimentLedger) -> Path:
     """Where an experiment's verdict is kept."""
@@ -35,6 +43,39 @@ def write(path: Path, documents: Sequence[Json]) -> None:
     make_folder(path.parent)
     content = documents[0] if len(documents) == 1 else list(documents)
     write_atomic(path, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def keep(path: Path, document: Json) -> Path:
+    """Write a verdict where an experiment's is kept, or beside a decided one; returns the place.
+
+    Raises:
+        StoreError: a file can't be read or written.
+    """
+    beside, before = path.with_suffix(".partial.json"), decided(path)
+    if before is not None and document["verdict"] not in DECIDED:
+        write(beside, [document])
+        return beside
+    if before is not None and any(before.get(key) != document.get(key) for key in OUTCOME):
+        history = [place.suffixes[-2][1:] for place in path.parent.glob(f"{path.stem}.*.json")]
+        number = 1 + max((int(n) for n in history if n.isdecimal()), default=0)
+        write(path.with_suffix(f".{number}.json"), [before])
+    write(path, [document])
+    remove(beside)
+    return path
+
+
+def decided(path: Path) -> Json | None:
+    """The verdict that a file holds, None without one that decides something.
+
+    Raises:
+        StoreError: it is there and can't be read.
+    """
+    with storage_errors("read", path):
+        try:
+            document: Json = orjson.loads(path.read_bytes())
+        except (FileNotFoundError, orjson.JSONDecodeError):
+            return None
+    return document if isinstance(document, dict) and document.get("verdict") in DECIDED else None
 
 
 def remove(path: Path | None) -> None:

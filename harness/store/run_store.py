@@ -41,7 +41,7 @@ class RunStore:
     def entry(self, name: str, parts: Mapping[str, Any]) -> Entry:
         """Return the entry called `name` whose content key is that of `parts`; writes nothing yet.
 
-        name: as "arm/treatment_seed0". parts: everything that its records depend on, and nothing else.
+        name: as "arm/treatment_seed0". parts: all that its records depend on, and nothing else.
         """
         key = content_key(parts)
         folder = self._entries / check_name(name) / f"@{key[:_KEY_DIGITS]}"

@@ -327,10 +327,10 @@ class TestSelection:
 
 class TestBadInput:
     def test_a_bad_card_is_a_line_a_problem(self, project):
-        """No traceback, non-zero exit, and an INVALID verdict in place of an older one."""
+        """No traceback, non-zero exit, and an INVALID verdict in place of an older one like it."""
         pytester = project()
         (pytester.path / "runs").mkdir()
-        (pytester.path / STORED).write_text('{"verdict": "VALIDATED"}')
+        (pytester.path / STORED).write_text('{"verdict": null}')
         break_card(pytester)
         result = pytester.runpytest()
 
@@ -482,8 +482,8 @@ class TestFiles:
         ]
         assert ran == [["experiments/test_gs1.py"], ["experiments/test_gs1_again.py"] * 2]
 
-    def test_a_killed_session_leaves_no_verdict(self, project):
-        """A verdict of an earlier session does not survive one that dies half-way."""
+    def test_a_killed_session_leaves_no_verdict_of_its_own(self, project):
+        """Its own file is gone; what an earlier session decided stays in the store."""
         pytester = project("dies='train'")
         (pytester.path / "runs").mkdir()
         for path in (STORED, "v.json"):
@@ -491,8 +491,47 @@ class TestFiles:
         result = pytester.runpytest_subprocess("--verdict-json=v.json", timeout=60)
 
         assert result.ret == 3
-        assert not (pytester.path / STORED).exists()
+        assert verdict_of(pytester) == {"verdict": "VALIDATED"}
         assert not (pytester.path / "v.json").exists()
+
+    @pytest.mark.parametrize("what", ["preflights", "mistake"])
+    def test_a_verdict_is_never_replaced_by_less(self, project, what):
+        """Preflights alone, or a misspelt card, stand beside what was decided, for a while."""
+        pytester = project()
+        pytester.runpytest()
+        decided = verdict_of(pytester)
+        card = pytester.path / "experiments/cards/gs1_vs_grpo_gsm8k_2b.json"
+        stated = card.read_text()
+        if what == "mistake":
+            break_card(pytester)
+        partial = STORED.replace(".json", ".partial.json")
+
+        result = pytester.runpytest(*(["-m", "preflight"] if what == "preflights" else []))
+
+        assert verdict_of(pytester) == decided
+        beside = verdict_of(pytester, partial)
+        assert beside["verdict"] == (None if what == "preflights" else "INVALID")
+        result.stdout.fnmatch_lines([f"verdict file: *{partial}"])
+
+        card.write_text(stated)
+        pytester.runpytest()
+        assert verdict_of(pytester)["verdict"] == decided["verdict"]
+        assert not (pytester.path / partial).exists()
+        assert not list((pytester.path / "runs").glob("*.verdict.[0-9]*.json"))
+
+    def test_a_verdict_that_comes_out_otherwise_keeps_the_one_before(self, project):
+        """Each goes under a number, oldest first, whatever the last one says."""
+        pytester = project()
+        (pytester.path / "runs").mkdir()
+        for word in ("REFUTED", "INCONCLUSIVE"):
+            (pytester.path / STORED).write_text(f'{{"verdict": "{word}"}}')
+            pytester.runpytest()
+            assert verdict_of(pytester)["verdict"] == "VALIDATED"
+
+        before = [
+            verdict_of(pytester, STORED.replace(".json", f".{n}.json"))["verdict"] for n in (1, 2)
+        ]
+        assert before == ["REFUTED", "INCONCLUSIVE"]
 
     def test_other_tests_have_no_verdict(self, project):
         """A session without experiments prints no table, writes nothing, and requires nothing."""
