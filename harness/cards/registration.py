@@ -317,6 +317,18 @@ class Acceptance(Frozen):
     given_for: dict[str, JsonValue] = Field(default_factory=dict)
 
 
+class Amends(Frozen):
+    """What a registration replaces: the sha256 that the record names, and what had been seen.
+
+    `results_seen` are none of this experiment's, its gates, or its outcomes; the record is asked
+    whether that can be.
+    """
+
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    reason: Reason
+    results_seen: Literal["none", "gates", "outcomes"]
+
+
 class Sense(Frozen):
     """When an evaluation is in doubt, see `harness.audit.sense`.
 
@@ -338,7 +350,8 @@ class Registration(Frozen):
 
     What it `inherits` is a named default, see `harness.cards.inherited`. `card` and `card_sha256`
     bind it to one card, where they are given. `contrast` lists the fields of arms in which the
-    weighed roles differ; an empty list registers an A/A.
+    weighed roles differ; an empty list registers an A/A. `max_runs` says how often the experiment
+    may be drawn, `amends` what it replaces.
     `components` names files beside the card, or beside the experiment's test file, that declare
     estimators, kernels and whatever else the card may name; a helper that one of them imports is
     listed too. `preflights` are those of the author's own, by name. `supporting` criteria are
@@ -373,5 +386,7 @@ class Registration(Frozen):
     preflights: list[str] = Field(default_factory=list)
     correctness_tolerances: dict[ToleranceName, Tolerance] = Field(default_factory=dict)
     contrast: list[str] | None = None
+    max_runs: int = Field(default=3, gt=0)
+    amends: Amends | None = None
     sense: Sense = Field(default_factory=Sense)
     restoration: list[list[Name]] | Literal["by_seed"] = Field(default_factory=list)

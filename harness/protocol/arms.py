@@ -97,6 +97,11 @@ class ArmKeeper:
             retrain=self.retrain,
         )
 
+    def is_evaluated(self, look: int) -> bool:
+        """Whether every policy of a look has its rows, so that nothing has to be trained."""
+        policies: list[Arm | None] = [*self.experiment.look(look), None]
+        return all(self.evaluation_entry(arm).is_complete for arm in policies)
+
     def pilot_evidence(self) -> Pilot:
         """What the pilot executed: the stored records of every arm's first steps, read once."""
         if self._pilot is None:

@@ -25,6 +25,7 @@ from harness.protocol.arms import ArmKeeper
 from harness.protocol.data import experiment_task, refuse_too_few_prompts, train_task
 from harness.protocol.decider import Decider
 from harness.protocol.preflight import Context, Preflight
+from harness.protocol.registered import Registered
 from harness.protocol.scores import of_steps
 from harness.protocol.services import Service
 from harness.protocol.stages import ArmSummary, BaseSummary, ExperimentRun
@@ -136,6 +137,10 @@ class CardRun:
     def _decider(self) -> Decider:
         return Decider(self.experiment, self._arms, self._card_path.parent)
 
+    @cached_property
+    def _binding(self) -> Registered:
+        return Registered(self._registered, self._store.root)
+
     def preflight(self, id: str) -> Finding:
         """One preflight: its evidence is collected once and checked each time."""
         flight = preflights.preflights_of(self.experiment)[id]
@@ -184,6 +189,7 @@ class CardRun:
 
     def pilot(self) -> Mapping[str, Sequence[StepRecord]]:
         """The first steps of every arm, at the tuned learning rates if there is a tuning stage."""
+        self._binding.bind()
         self._tune()
         self._arms.pilot()
         self._refuse_unmeasured()
@@ -221,6 +227,9 @@ class CardRun:
 
     def train(self) -> None:
         """Every arm to its last step and every evaluation; a second look only if called for."""
+        self._binding.attempt(
+            self._run_id, redrawn=self._retrain, trained=self._arms.is_evaluated(1)
+        )
         self._arms.train(1)
         if self._decider.second_look():
             self._arms.train(2)
@@ -243,11 +252,12 @@ class CardRun:
 
     def decision(self) -> Decision:
         """The experiment's verdict, with every criterion as it stands in it."""
-        return self._decider.decision()
+        return self._binding.decided(self._decider.decision())
 
     def diagnostics(self) -> tuple[str, ...]:
         """Lines that were not used for the verdict."""
-        return self._decider.lines()
+        number, head = self._binding.head()
+        return (*self._decider.lines(), f"record: {number} lines, head {head}")
 
     def attempts(self) -> int:
         """How many runs have started to train this experiment."""

@@ -71,10 +71,14 @@ def test_a_failing_plain_gate_blocks_what_is_selected(finished, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        ('"margin": -0.5', '"margin": MARGIN', "CARD is no dict of plain values"),
+        ('"margin": -0.3', '"margin": MARGIN', "CARD is no dict of plain values"),
         ('    "registration": {', '    "registratoin": {', "registratoin is none of them"),
         ('"word_problems_1"', '"word_problem_1"', "did you mean 'word_problems_1'?"),
-        ('"batch_size": 16', '"batch_size": 18', "group_size 4 x groups_per_batch 4 = 16 rollouts"),
+        (
+            '"batch_size": 64',
+            '"batch_size": 66',
+            "group_size 4 x groups_per_batch 16 = 64 rollouts",
+        ),
         ('"hypothesis"', '"hypotesis"', "unknown key /hypotesis"),
         ('{"group_size": 4}', '{"group_size": 0}', "/arms/0/schedule/group_size is 0"),
     ],

@@ -7,11 +7,11 @@ from harness import Estimate, StepRewards, estimator, inconclusive
 CARD = {
     "card": {
         "title": "A running mean of rewards against GRPO",
-        "hypothesis": "One rollout a prompt and a running mean are not 50 points below GRPO.",
-        "batch_size": 16,
-        "steps": 4,
+        "hypothesis": "One rollout a prompt and a running mean are not 30 points below GRPO.",
+        "batch_size": 64,
+        "steps": 12,
         "dataset": {"n_examples": 1000},
-        "eval": {"n_examples": 40},
+        "eval": {"n_examples": 200},
         "decision_rule": {
             "estimand": "difference in exact match of these checkpoints",
             "criteria": [
@@ -20,7 +20,7 @@ CARD = {
                     "metric": "accuracy",
                     "weights": {"treatment": 1, "baseline": -1},
                     "bounds": [0, 1],
-                    "margin": -0.5,
+                    "margin": -0.3,
                 }
             ],
         },
