@@ -44,11 +44,17 @@ class CombineRule(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """The experiment's verdict with its sentence, and each criterion as it stands in it."""
+    """The experiment's verdict with its sentence, and each criterion as it stands in it.
+
+    `post_hoc` if what was registered was amended after an outcome; `record` is the record's head,
+    as `<lines>:<sha256>`, where there is a record.
+    """
 
     verdict: Verdict
     sentence: str
     outcomes: Outcomes
+    post_hoc: bool = False
+    record: str = ""
 
 
 def decision(rule: DecisionRule, first: Outcomes, second: Outcomes | None = None) -> Decision:

@@ -19,6 +19,7 @@ from harness.plugin.verdict import verdict_of
 
 EXIT_INCONCLUSIVE = 10
 EXIT_NO_VERDICT = 11
+EXIT_POST_HOC = 12
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -176,6 +177,9 @@ class Controller:
                 return EXIT_NO_VERDICT
             if "INCONCLUSIVE" in words:
                 return EXIT_INCONCLUSIVE
+            decisions = [ledger.facts.decision for ledger in self.ledgers.values()]
+            if any(decision.post_hoc for decision in decisions if decision):
+                return EXIT_POST_HOC
         return pytest.ExitCode.OK
 
 

@@ -35,6 +35,8 @@ def pytest_runtest_makereport(
     figures = facts.metrics(subject.stage, subject.name)
     measured = {f"metric.{name}": v for name, v in figures.items() if v is not None}
     added = {"verdict": word} | measured
+    if subject.stage == "decision" and facts.decision and facts.decision.record:
+        added["record"] = facts.decision.record
     kept = [(name, value) for name, value in item.user_properties if name not in added]
     item.user_properties[:] = [*kept, *added.items()]
     report.user_properties = list(item.user_properties)

@@ -49,6 +49,7 @@ def lines(ledger: ExperimentLedger, width: int) -> list[str]:
         *block("BLOCKED", blocked(ledger)),
         *block("NOT RUN", ledger.not_run),
         *([f"attempts: {facts.attempts}"] if facts.attempts else []),
+        *([f"record: {facts.decision.record}"] if facts.decision and facts.decision.record else []),
     ]
 
 

@@ -108,6 +108,8 @@ def document(ledger: ExperimentLedger, verdict: Verdict) -> Json:
         "arms": [arm(ledger, name) for name in names.get("arm", ())],
         "base": asdict(facts.base) if facts.base else {"accuracy": None, "n_items": None},
         "attempts": facts.attempts,
+        "post_hoc": facts.decision.post_hoc if facts.decision else False,
+        "record": facts.decision.record if facts.decision else "",
         "unverified": list(experiment.unverified) if experiment else [],
         "contrast": experiment.contrast if experiment else {},
         "notes": facts.notes,

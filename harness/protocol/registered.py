@@ -127,7 +127,12 @@ class Registered:
         said = self._said(lines, facts)
         if not self._ends(lines, facts):
             self.record.append("decided", self.name, facts, partial(self._ends, facts=facts))
-        return replace(decision, sentence="; ".join([decision.sentence, *said]))
+        return replace(
+            decision,
+            sentence="; ".join([decision.sentence, *said]),
+            post_hoc=any(line.facts.get("results_seen") == "outcomes" for line in lines),
+            record="{}:{}".format(*self.head()),
+        )
 
     def head(self) -> tuple[int, str]:
         """How many lines the record has, and the hash of the last."""

@@ -256,8 +256,7 @@ class CardRun:
 
     def diagnostics(self) -> tuple[str, ...]:
         """Lines that were not used for the verdict."""
-        number, head = self._binding.head()
-        return (*self._decider.lines(), f"record: {number} lines, head {head}")
+        return self._decider.lines()
 
     def attempts(self) -> int:
         """How many runs have started to train this experiment."""

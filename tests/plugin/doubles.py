@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.audit import PREFLIGHTS
@@ -37,6 +37,8 @@ class Script:
     metrics: Mapping[str, object] = field(default_factory=lambda: {"seconds": 0.25})
     missing_steps: int = 0
     train_seconds: float = 0.0
+    post_hoc: bool = False
+    record: str = ""
 
 
 def opener(script: Script, calls: Path) -> Callable[[Path], "ScriptedRun"]:
@@ -127,7 +129,8 @@ class ScriptedRun:
         """What the rule makes of the script's verdicts."""
         self.called("decision")
         alone = {id: self._outcome(id) for id in self.criteria}
-        return decision(self.experiment.rule, alone)
+        made = decision(self.experiment.rule, alone)
+        return replace(made, post_hoc=self._script.post_hoc, record=self._script.record)
 
     def _outcome(self, criterion: str) -> Outcome:
         """The script's verdict; an INVALID one has no figures."""

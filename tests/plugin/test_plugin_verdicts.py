@@ -325,6 +325,26 @@ class TestSelection:
         assert not (pytester.path / "calls").exists()
 
 
+class TestRecord:
+    def test_a_post_hoc_verdict_has_an_exit_status_of_its_own(self, project):
+        """12 where a verdict is required, in verdict.json as well; by itself it is a verdict."""
+        pytester = project("post_hoc=True")
+
+        assert pytester.runpytest().ret == 0
+        assert verdict_of(pytester)["post_hoc"] is True
+        assert pytester.runpytest("--require-verdict").ret == 12
+
+    def test_the_head_of_the_record_stands_with_the_verdict(self, project):
+        """In the terminal, in verdict.json, and as a JUnit property of the decision alone."""
+        pytester = project("record='3:beef'")
+
+        result = pytester.runpytest("--junitxml=junit.xml")
+
+        result.stdout.fnmatch_lines(["record: 3:beef"])
+        assert verdict_of(pytester)["record"] == "3:beef"
+        assert (pytester.path / "junit.xml").read_text().count('name="record" value="3:beef"') == 1
+
+
 class TestBadInput:
     def test_a_bad_card_is_a_line_a_problem(self, project):
         """No traceback, non-zero exit, and an INVALID verdict in place of an older one like it."""
