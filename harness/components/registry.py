@@ -253,9 +253,15 @@ def _reached(tree: ast.Module, trees: Mapping[str, ast.Module]) -> list[str]:
 
 
 def _without(tree: ast.Module, variables: set[str]) -> str:
-    """The module's syntax without the definitions of these variables."""
-    kept = [node for node in tree.body if not _defines(node) or not _defines(node) <= variables]
+    """The module's syntax without these variables, and without what makes it a test file."""
+    kept = [node for node in tree.body if not (names := _defines(node)) or not names <= variables]
+    kept = [node for node in kept if not all(map(_of_pytest, _defines(node) or {""}))]
     return ast.dump(ast.Module(kept, []))
+
+
+def _of_pytest(name: str) -> bool:
+    """Whether a name is of a test file that declares components: its card or a test."""
+    return name == "CARD" or name.startswith("test_")
 
 
 def _defines(node: ast.stmt) -> set[str]:

@@ -25,9 +25,13 @@ def finished(tmp_path_factory) -> Session:
 
 
 def project_of(session: Session, folder: Path, **files: str) -> dict[str, object]:
-    """A copy of a finished project with its store, some of its components edited."""
+    """A copy of a finished project with its arms, some of its components edited.
+
+    Without the record: what was registered there would bind.
+    """
     _, scale = own_experiment.build(folder, **files)
-    shutil.copytree(session.runs, folder / "runs")
+    bound = shutil.ignore_patterns("record.*", "registered")
+    shutil.copytree(session.runs, folder / "runs", ignore=bound)
     return {
         "scale": scale, "runs": folder / "runs", "project": folder, "experiment": EXPERIMENT,
     }  # fmt: skip
@@ -79,3 +83,16 @@ def test_an_edited_gate_retrains_nothing_and_one_that_cant_fail_is_red(finished,
     assert "gate baseline_spread: passes on 23 of 23 pilots that were changed" in session.output
     after = {arm: stored.step_files(tmp_path / "runs", arm) for arm in own_experiment.mini.ARMS}
     assert after == before
+
+
+def test_a_component_edited_after_the_first_step_is_named(finished, tmp_path):
+    """With the record the same edit makes the verdict INVALID: the method was registered."""
+    edited = source("checks").replace("half *= float(", "half *= 0.5 * float(")
+    options = project_of(finished, tmp_path, checks=edited)
+    shutil.rmtree(tmp_path / "runs")
+    shutil.copytree(finished.runs, tmp_path / "runs")
+
+    session = run(tmp_path / "session", **options)
+
+    assert session.verdict["verdict"] == "INVALID"
+    assert "components.decision method paired_normal: registered" in session.output

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,13 +117,23 @@ def fakes(small, words, adapter, tmp_path, monkeypatch):
         services.append(FakeService(side, own))
         return services[-1]
 
+    def unbound():
+        """Let another registration use the store's arms: nothing was registered there."""
+        (tmp_path / "runs" / "record.jsonl").unlink()
+        shutil.rmtree(tmp_path / "runs" / "registered")
+
     def run(run_id="first", retrain=False, experiment=small):
         return CardRun(experiment, CARD, tmp_path / "runs", retrain, None, os.getpid(), run_id)
 
     monkeypatch.setattr("harness.protocol.run.Service", service)
     monkeypatch.setattr("harness.protocol.run.experiment_task", lambda *_arguments: words)
     yield SimpleNamespace(
-        keeper=keeper, run=run, apart=apart, scripted=scripted, runs_dir=tmp_path / "runs"
+        keeper=keeper,
+        run=run,
+        apart=apart,
+        scripted=scripted,
+        runs_dir=tmp_path / "runs",
+        unbound=unbound,
     )
     for each in services:
         each.close()
