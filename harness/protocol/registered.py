@@ -67,12 +67,14 @@ class Registered:
         self._refuse_missing(lines)
         bound = [line for line in lines if line.kind in ("registered", "amended")]
         if bound and bound[-1].facts["sha256"] == sha256:
+            self._keep(sha256, document)
             return
         if not bound:
-            self._keep(sha256, document)
+            # the line first: a document that no line names is a sign of lines removed
             self.record.append(
                 "registered", self.name, self._hashes(sha256), unless=self._binds(sha256)
             )
+            self._keep(sha256, document)
             return
         amends = self.experiment.registration.amends
         latest = str(bound[-1].facts["sha256"])
@@ -84,7 +86,6 @@ class Registered:
                 f"amends.results_seen is {amends.results_seen!r}, but the record has {least} of "
                 f"this experiment; say {least!r}"
             )
-        self._keep(sha256, document)
         facts = {
             **self._hashes(sha256),
             "amends": latest,
@@ -92,26 +93,31 @@ class Registered:
             "results_seen": amends.results_seen,
         }
         self.record.append("amended", self.name, facts, unless=self._binds(sha256))
+        self._keep(sha256, document)
 
-    def attempt(self, run: str, *, redrawn: bool, trained: bool) -> None:
-        """Count a run that is about to train, once however many processes it has.
+    def refuse_beyond(self, run: str) -> None:
+        """Refuse a run that would draw anew more often than is registered, before it spends any.
 
         Raises:
-            RunError: it would draw anew more often than is registered.
+            RunError: it would.
         """
         lines = self._lines()
-        if any(line.facts.get("run") == run for line in lines):
-            return
-        drawn = [line for line in lines if line.kind in ("started", "redrawn")]
-        most = self.experiment.registration.max_runs
-        if redrawn and len(drawn) >= most:
+        drawn, most = _drawn(lines), self.experiment.registration.max_runs
+        if len(drawn) >= most and not _has(lines, run):
             raise RunError(
                 f"{self.name} was drawn {len(drawn)} times, max_runs is {most}; a run beyond that "
                 "needs an amendment that raises max_runs"
             )
-        if trained and not redrawn:
+
+    def attempt(self, run: str, *, redrawn: bool, trained: bool) -> None:
+        """Count a run that is about to train, once however many processes it has.
+
+        One that finds all of it `trained` is none, unless it draws anew.
+        """
+        lines = self._lines()
+        if _has(lines, run) or (trained and not redrawn):
             return
-        kind: Kind = "redrawn" if redrawn else "resumed" if drawn else "started"
+        kind: Kind = "redrawn" if redrawn else "resumed" if _drawn(lines) else "started"
         self.record.append(kind, self.name, {"run": run}, unless=lambda all_: _has(all_, run))
 
     def decided(self, decision: Decision) -> Decision:
@@ -143,10 +149,9 @@ class Registered:
         said = []
         outcomes = [line for line in lines if line.kind == "decided"]
         others = [line for line in outcomes if line.facts["criteria"] != facts["criteria"]]
-        draws = sum(line.kind in ("started", "redrawn") for line in lines)
         if others:
             words = ", ".join(str(line.facts["verdict"]) for line in others)
-            said.append(f"attempt {max(draws, 1)}; found before: {words}")
+            said.append(f"attempt {max(len(_drawn(lines)), 1)}; found before: {words}")
         for line in (line for line in lines if line.kind == "amended"):
             word = "POST HOC: amended" if line.facts["results_seen"] == "outcomes" else "amended"
             said.append(f"{word} ({line.facts['reason']}), seen: {line.facts['results_seen']}")
@@ -175,6 +180,8 @@ class Registered:
         return self.root / "registered" / self.name
 
     def _keep(self, sha256: str, document: JsonValue) -> None:
+        if (self._folder() / f"{sha256}.json").exists():
+            return
         make_folder(self._folder())
         data = orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
         write_atomic(self._folder() / f"{sha256}.json", data)
@@ -276,6 +283,10 @@ def _shown(value: JsonValue) -> str:
         return "nothing"
     text = orjson.dumps(value).decode()
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _drawn(lines: Sequence[Line]) -> list[Line]:
+    return [line for line in lines if line.kind in ("started", "redrawn")]
 
 
 def _has(lines: Sequence[Line], run: str) -> bool:

@@ -190,6 +190,8 @@ class CardRun:
     def pilot(self) -> Mapping[str, Sequence[StepRecord]]:
         """The first steps of every arm, at the tuned learning rates if there is a tuning stage."""
         self._binding.bind()
+        if self._retrain:
+            self._binding.refuse_beyond(self._run_id)
         self._tune()
         self._arms.pilot()
         self._refuse_unmeasured()

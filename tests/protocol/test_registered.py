@@ -183,7 +183,8 @@ def test_drawing_until_it_fits_is_counted_and_ends(tmp_path, full):
     assert second.sentence == "it is so; attempt 2; found before: REFUTED"
     assert third.sentence == "it is so; attempt 3; found before: REFUTED, REFUTED"
     with pytest.raises(RunError, match="was drawn 3 times, max_runs is 3"):
-        Registered(full, tmp_path).attempt("fourth", redrawn=True, trained=True)
+        Registered(full, tmp_path).refuse_beyond("fourth")
+    Registered(full, tmp_path).refuse_beyond("third")  # its second worker
 
 
 def test_an_unchanged_rerun_leaves_no_line(tmp_path, full):
