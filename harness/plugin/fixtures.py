@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from harness.audit.finding import Finding, GateFinding
     from harness.cards import Card
     from harness.decisions import Outcome
+    from harness.protocol.services import Service
     from harness.protocol.stages import ArmSummary, ExperimentRun
     from harness.records import StepRecord
 
@@ -109,6 +110,12 @@ def trained_arms(experiment_run: RecordedRun, passed_gates: None) -> None:
 def card(experiment_run: RecordedRun) -> Card:
     """The card as it is registered at this scale."""
     return experiment_run.card
+
+
+@pytest.fixture(scope="module")
+def service(experiment_run: RecordedRun) -> Service:
+    """The service that trains: `client()` is the SDK's, connected when it is first asked for."""
+    return experiment_run.service
 
 
 @pytest.fixture(scope="module")

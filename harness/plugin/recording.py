@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from harness.audit.finding import GateFinding
     from harness.cards import Card
     from harness.decisions import Decision
+    from harness.protocol.services import Service
     from harness.protocol.stages import ArmSummary, ExperimentRun
     from harness.records import StepRecord
 
@@ -64,6 +65,11 @@ class RecordedRun:
     def card(self) -> Card:
         """The card at the scale of the run."""
         return self._run.experiment.card
+
+    @property
+    def service(self) -> Service:
+        """The service of the run."""
+        return self._run.service
 
     def pilot(self) -> Mapping[str, Sequence[StepRecord]]:
         """The first steps of every arm, and what a reader may learn from them."""

@@ -137,6 +137,11 @@ class CardRun:
     def _decider(self) -> Decider:
         return Decider(self.experiment, self._arms, self._card_path.parent)
 
+    @property
+    def service(self) -> Service:
+        """Who trains."""
+        return self._service
+
     @cached_property
     def _binding(self) -> Registered:
         return Registered(self._registered, self._store.root)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic.dataclasses import dataclass
 
@@ -14,6 +14,9 @@ from harness.audit.finding import Finding, GateFinding
 from harness.cards import Experiment
 from harness.decisions import Decision
 from harness.records import StepRecord
+
+if TYPE_CHECKING:
+    from harness.protocol.services import Service
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ class ExperimentRun(Protocol):
     preflights: tuple[str, ...]
     gates: tuple[str, ...]
     criteria: tuple[str, ...]
+
+    @property
+    def service(self) -> Service:
+        """Who trains."""
+        ...
 
     def preflight(self, id: str) -> Finding:
         """One preflight: its evidence is collected once and checked each time."""

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 from harness.audit import PREFLIGHTS
 from harness.audit.finding import Finding, GateFinding
@@ -73,6 +74,11 @@ class ScriptedRun:
         for key in (line, method):
             if key in self._script.raises:
                 raise self._script.raises[key]
+
+    @property
+    def service(self) -> SimpleNamespace:
+        """One that says what it is."""
+        return SimpleNamespace(embedded=True)
 
     def preflight(self, id: str) -> Finding:
         """A finding with the script's problem, if it has one for it."""

@@ -8,7 +8,8 @@ import pytest
 STORED = "runs/gs1_vs_grpo_gsm8k_2b.embedded.verdict.json"
 
 HOLDS = {
-    "preflight": "def test_own_preflight(card):\n    assert card.steps == 40",
+    "preflight": "def test_own_preflight(card, service):\n"
+    "    assert card.steps == 40 and service.embedded",
     "gate": "def test_own_gate(pilot):\n"
     "    assert all(step['metrics']['reward'] > 0.4 for arm in pilot.values() for step in arm)",
     "decision": "def test_own_decision(arms, rows):\n"
