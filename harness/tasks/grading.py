@@ -1,12 +1,15 @@
 r"""Reading a number out of an answer and comparing it exactly.
 
 Where the answer is, in this order: the last complete `\boxed{}` (or `\fbox{}`), else what follows
-the last `####`, else the last number of the text. The first of these that is present decides: a
-box without a number is no answer, whatever else the text says. Numbers are compared as exact
-fractions. A percent sign or a unit is dropped, never divided by.
+the last `####` that has a number behind it and is no heading, else the last number of the text. The
+first of these that is present decides: a box without a number is no answer, whatever else the text
+says. Numbers are compared as exact fractions. A percent sign or a unit is dropped, never divided
+by. A number that is part of something else, as in 5², √5, ±5 or 5 million, is no answer: better
+none than a wrong one that counts as right.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -26,10 +29,21 @@ def final_number(text: str) -> Fraction | None:
     box = last_box(text)
     if box is not None:
         return sole_number(box)
-    _, marker, after = text.rpartition("####")
-    if marker:
-        return _first_number(after)
+    for line in reversed(_MARKED.findall(text)):
+        if (stated := _stated(line)) is not None:
+            return sole_number(stated)
     return _last_number(text)
+
+
+def _stated(line: str) -> str | None:
+    """What a line behind `####` states as the answer; None of a heading."""
+    _, equals, right = line.rpartition("=")
+    if equals:
+        return right
+    if opening := _OPENS.match(_plain(line)):
+        return opening.group()
+    said = re.search(r"answer\b\D*$|answer\b[^0-9]*?(?=[-+]?\$?\.?[0-9])", line, re.IGNORECASE)
+    return line[said.end() :] if said else None
 
 
 def boxed_number(text: str) -> Fraction | None:
@@ -55,23 +69,27 @@ def last_box(text: str) -> str | None:
 
 def sole_number(text: str) -> Fraction | None:
     """The number that a short text consists of, units aside; None unless there is exactly one."""
-    plain = _LEADING_SIGN.sub(r"\1", _plain(text))
+    plain = _GROUPED.sub(lambda m: m.group().replace(" ", ""), _plain(text))
+    plain = _LEADING_SIGN.sub(r"\1", plain)
     numbers = list(_NUMBER.finditer(plain))
     if len(numbers) != 1:
         return None
     rest = plain[: numbers[0].start()] + plain[numbers[0].end() :]
-    return None if _NOT_A_UNIT.search(rest) else _value(numbers[0])
+    changed = _NOT_A_UNIT.search(rest) or _MAGNITUDE.search(rest) or any(map(_changes, rest))
+    return None if changed else _value(numbers[0])
+
+
+def _changes(character: str) -> bool:
+    """Whether a character beside a number makes another value of it: ½, ², √, ±, π."""
+    if character in "=~":
+        return False
+    return character in "π∏∑!" or unicodedata.category(character) in ("No", "Sm")
 
 
 def all_numbers(text: str) -> list[Fraction]:
     """Every number of the text, in order."""
     values = (_value(match) for match in _NUMBER.finditer(_plain(text)))
     return [value for value in values if value is not None]
-
-
-def _first_number(text: str) -> Fraction | None:
-    match = _NUMBER.search(_plain(text))
-    return None if match is None else _value(match)
 
 
 def _last_number(text: str) -> Fraction | None:
@@ -82,9 +100,14 @@ def _last_number(text: str) -> Fraction | None:
     while end > 0:
         limit = max(end - WINDOW, 0)
         start = max(text.rfind(" ", 0, limit), text.rfind("\n", 0, limit), 0)
-        matches = list(_NUMBER.finditer(_plain(text[start:end])))
+        plain = _plain(text[start:end])
+        matches = list(_NUMBER.finditer(plain))
         if matches:
-            return _value(matches[-1])
+            last = matches[-1]
+            beside = plain[max(last.start() - 1, 0) : last.start()] + plain[last.end() :][:1]
+            # an exclamation mark at the end of a sentence is no factorial
+            part = any(_changes(c) and c not in "!+<>|" for c in beside)
+            return None if part else _value(last)
         end = start
     return None
 
@@ -115,13 +138,20 @@ def _balanced(text: str, start: int) -> str | None:
 
 def _plain(text: str) -> str:
     """LaTeX and typography as plain text: dashes, currency, separators, fractions, wrappers."""
-    text = text.translate(_DASHES)
-    if "\\" in text or "{,}" in text:
+    text = _VULGAR.sub(_vulgar, text.translate(_DASHES))
+    if "\\" in text or "{" in text:
         for pattern, replacement in _LATEX:
             text = pattern.sub(replacement, text)
     if "^" in text:
         text = _POWER_OF_UNIT.sub(r"\1", text)
     return text
+
+
+def _vulgar(match: re.Match[str]) -> str:
+    """½ as 1/2, set apart from a digit before it, which makes it a mixed number."""
+    before = match.string[match.start() - 1 : match.start()]
+    plain = unicodedata.normalize("NFKD", match.group()).replace("\u2044", "/")
+    return f"{' ' if before.isdigit() else ''}{plain}"
 
 
 def _fraction(match: re.Match[str]) -> str:
@@ -130,37 +160,59 @@ def _fraction(match: re.Match[str]) -> str:
     return f"{' ' if before.isdigit() else ''}{match.group(1)}/{match.group(2)}"
 
 
-_DASHES = str.maketrans({"\u2212": "-", "\u2013": "-", "\u00a0": " ", "\u202f": " ", "~": " "})
+_VULGAR = re.compile("[\u00bc-\u00be\u2150-\u215e]")
+_DASHES = str.maketrans(
+    dict.fromkeys("\u2212\u2010\u2011\u2012\u2013\u2014\ufe63\uff0d", "-")
+    | dict.fromkeys("\u00a0\u202f\u2009~", " ")
+)
 
 # a sign belongs to a number unless something stands before it that it could be subtracted from
 _NUMBER = re.compile(
-    r"""(?: (?<![0-9A-Za-z)\]}.\-]) (-) (?=\$?\.?[0-9]) )? \$?
+    r"""(?: (?<![0-9A-Za-z)\]}.\-]) (-) (?=[$£€¥]?\.?[0-9]) )? [$£€¥]?
     (?: (?: ([0-9]++)[ ]+ )? ([0-9]++)/([0-9]++) (?!/)
       | ( [0-9]{1,3}(?:,[0-9]{3})+(?![0-9]) (?:\.[0-9]+)?
+        | [0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?![0-9]) (?:\.[0-9]+)?
         | [0-9]++ (?:\.[0-9]+)?
         | (?<![0-9])\.[0-9]+ )
         (?: [eE]([+-]?[0-9]{1,2})(?![0-9A-Za-z]) )? )""",
     re.VERBOSE,
 )
 _BOX = re.compile(r"\\(?:boxed|fbox)(?:\s*\{|\s+(-?[0-9][0-9,.]*))")
+# what stands behind a marker up to its line's end, and a number that opens it
+_MARKED = re.compile(r"####(?!#)[ \t]*\n?((?:(?!####)[^\n])*)")
+_OPENS = re.compile(r"\s*[-+]?\s*[$£€¥]?\s*\.?[0-9].*", re.DOTALL)
+# thousands set apart by blanks, where nothing else can be meant
+_GROUPED = re.compile(r"(?<![0-9.,/])[0-9]{1,3}(?: [0-9]{3})+(?![0-9/])")
+_MAGNITUDE = re.compile(
+    r"(?<![A-Za-z])(?:hundred|thousand|[mb]illion|trillion|lakh|crore|dozen|half|k)s?(?![A-Za-z])",
+    re.IGNORECASE,
+)
 _BRACE = re.compile(r"[{}]")
 # in a box a sign may stand apart from its number: there is nothing to subtract from
 _LEADING_SIGN = re.compile(r"^\s*(?:(-)|\+)\s*")
 # what may stand beside a number without changing it: words, currency, percent, punctuation
 _NOT_A_UNIT = re.compile(r"[\\^_+*/<>0-9-]")
 _POWER_OF_UNIT = re.compile(r"([A-Za-z]\)?)\s*\^\s*\{?[0-9]\}?")
+_Replacement = str | Callable[[re.Match[str]], str]
+_WRAPPED: tuple[str, _Replacement] = (
+    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|boldsymbol|mbox|bf)\s*\{([^{}]*)\}",
+    r" \1 ",
+)
 # each pattern starts with a literal, so that a text without it is passed over quickly
-_LATEX: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"\{,\}", ","),
-        (r"\\[!,](?=[0-9])", ""),
-        (r"\\(?:[,;:! ]|q?quad|degree)", " "),
-        (r"\\([$%#&])", r"\1"),
-        (r"\\(?:left|right|displaystyle|dollar|euro|pounds?|[()\[\]])", ""),
-        (r"\^\s*\{?\\circ\}?", " "),
-        (r"\\[dt]?frac\s*\{\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}", _fraction),
-        (r"\\[dt]?frac\s*([0-9])\s*([0-9])", _fraction),
-        (r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|bf)\s*\{([^{}]*)\}", r" \1 "),
-    )
-]
+_PATTERNS: tuple[tuple[str, _Replacement], ...] = (
+    (r"\{,\}", ","),
+    (r"\\[!,](?=[0-9])", ""),
+    (r"\\(?:[,;:! ]|q?quad|degree)", " "),
+    (r"\\([$%#&])", r"\1"),
+    (r"\\(?:left|right|displaystyle|dollar|euro|pounds?|[()\[\]])", ""),
+    (r"\^\s*\{?\\circ\}?", " "),
+    (r"\\[cdt]?frac\s*\{\s*(-?[0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}", _fraction),
+    (r"\\[cdt]?frac\s*\{\s*(-?[0-9]+)\s*\}\s*([0-9])", _fraction),
+    (r"\\[cdt]?frac\s*([0-9])\s*\{\s*([0-9]+)\s*\}", _fraction),
+    (r"\\[cdt]?frac\s*([0-9])\s*([0-9])", _fraction),
+    # the innermost of wrappers first
+    _WRAPPED,
+    _WRAPPED,
+    (r"\{([0-9][0-9.,]*)\}", r"\1"),
+)
+_LATEX = [(re.compile(pattern), replacement) for pattern, replacement in _PATTERNS]

@@ -35,7 +35,7 @@ LATER_FIELDS: Mapping[str, object] = {
 TRAINING_VERSION = 3
 """Raised when the same settings would train differently."""
 
-EVALUATION_VERSION = 2
+EVALUATION_VERSION = 3
 """Raised when the same response would grade differently."""
 
 SEARCH_VERSION = 2

@@ -287,3 +287,77 @@ def test_boxed_grading_agrees_with_the_training_reward_on_integers(answer, gold,
     text = f"so it is \\boxed{{{answer}}}"
     env = MathEnv("1+1?", str(wanted), renderer=None)
     assert is_exact(boxed_number(text), Fraction(wanted)) is env.check_answer(text)
+
+
+# from public bug reports: what graders of others and of ours have read wrongly
+REPORTED = [
+    ("fragment_of_an_expression", "\\boxed{2½}", "2", False),
+    ("fragment_of_an_expression", "\\boxed{2½}", "5/2", True),
+    ("fragment_of_an_expression", "\\boxed{5²}", "5", False),
+    ("fragment_of_an_expression", "\\boxed{5!}", "5", False),
+    ("fragment_of_an_expression", "\\boxed{√16}", "16", False),
+    ("fragment_of_an_expression", "\\boxed{±5}", "5", False),
+    ("fragment_of_an_expression", "\\boxed{≥5}", "5", False),
+    ("fragment_of_an_expression", "\\boxed{5π}", "5", False),
+    ("latex_shapes_not_read", "\\boxed{\\frac{-6}{2}}", "-3", True),
+    ("latex_shapes_not_read", "\\boxed{\\frac3{4}}", "3/4", True),
+    ("latex_shapes_not_read", "\\boxed{\\frac{3}4}", "3/4", True),
+    ("latex_shapes_not_read", "\\boxed{\\cfrac{3}{4}}", "3/4", True),
+    ("latex_shapes_not_read", "\\boxed{\\text{\\textbf{42}}}", "42", True),
+    ("latex_shapes_not_read", "\\boxed{\\boldsymbol{42}}", "42", True),
+    ("latex_shapes_not_read", "\\boxed{-{5}}", "-5", True),
+    (
+        "hash_marker",
+        "#### Step 1: eggs\n16-3-4=9\n#### Step 2: money\n9*2=18\nShe makes 18 dollars.",
+        "18",
+        True,
+    ),
+    ("hash_marker", "#### 18\n\n#### Explanation\nWe used 2 steps.", "18", True),
+    ("hash_marker", "#### 9 * 2 = 18", "18", True),
+    ("grouped_by_blanks", "#### 12 500", "12", False),
+    ("grouped_by_blanks", "#### 12 500", "12500", True),
+    ("grouped_by_blanks", "\\boxed{12 500}", "12500", True),
+    ("grouped_by_blanks", "\\boxed{12\\;500}", "12500", True),
+    ("grouped_by_blanks", "\\boxed{1,23,456}", "123456", True),
+    ("signs", "\\boxed{\u20115}", "5", False),
+    ("signs", "\\boxed{\u20115}", "-5", True),
+    ("signs", "\\boxed{\u20105}", "-5", True),
+    ("signs", "\\boxed{—5}", "-5", True),
+    ("signs", "\\boxed{\uff0d5}", "-5", True),
+    ("signs", "#### -£5", "-5", True),
+    ("signs", "#### - 5", "-5", True),
+    ("magnitudes", "\\boxed{5 million}", "5", False),
+    ("magnitudes", "\\boxed{2 dozen}", "2", False),
+]
+
+
+@pytest.mark.parametrize(("kind", "response", "gold", "correct"), REPORTED)
+def test_shapes_that_graders_have_misread(kind, response, gold, correct):
+    """Fragments, LaTeX shapes, headings behind ####, blanks and signs: right is right, no more."""
+    assert is_exact(final_number(response), Fraction(gold)) is correct, kind
+
+
+@pytest.mark.parametrize("number", [0, 7, 42, 1250, 98765, 1000000])
+def test_a_right_number_is_right_in_every_usual_shape(number):
+    """Boxed, marked, with units, currency, separators and a word or two around it."""
+    shapes = [
+        "\\boxed{%d}", "\\boxed{%d\\%%}", "\\boxed{\\$%d}", "\\boxed{\\text{%d} \\text{ eggs}}",
+        "#### %d", "#### $%d.00", "#### The answer is %d", "3 steps: %d dollars!", "x = %d",
+        "\\boxed{x = %d}", "\\boxed{%d^\\circ}",
+    ]  # fmt: skip
+    grouped = f"So \\boxed{{{number:,}}}."
+
+    assert [s for s in shapes if final_number("3 and 4. " + s % number) != number] == []
+    assert final_number(grouped) == number
+
+
+@pytest.mark.parametrize("number", [2, 7, 42, 1250, 98765])
+def test_a_number_that_is_a_part_of_something_else_is_no_answer(number):
+    """Powers, roots, ranges, magnitudes, bounds and choices are other values, or none."""
+    shapes = [
+        "%d²", "√%d", "±%d", "%d million", "%d dozen", "%d!", ">%d", "≤ %d", "-%d", "—%d", "%d.5",
+        "%d½", "%dπ", "%d or 3", "%d^2", "3 \\times %d", "%dk", "half %d",
+    ]  # fmt: skip
+    boxed = [f"\\boxed{{{shape % number}}}" for shape in shapes]
+
+    assert [text for text in boxed if is_exact(final_number(text), Fraction(number))] == []
