@@ -13,6 +13,7 @@ from statistics import fmean
 from pydantic import JsonValue
 
 from harness.audit.acceptance import settle
+from harness.audit.second_reading import disagreements
 from harness.cards import Experiment
 from harness.cards.registration import Sense
 from harness.decisions import Criterion
@@ -53,6 +54,7 @@ def doubts(
     found += [doubt for policy in (base, *arms) for doubt in _one_answer(experiment, policy)]
     for arm in arms:
         found += [*_unanswered(experiment, arm), *_below_base(experiment, arm, base)]
+    found += [doubt for policy in (base, *arms) for doubt in _read_otherwise(experiment, policy)]
     found += _other_split(experiment, base, pilot)
     # of an arm that is below the base model no more has to be said
     ruined = {str(doubt.given_for["arm"]) for doubt in found if doubt.check == "below_base"}
@@ -163,6 +165,22 @@ def _one_answer(experiment: Experiment, policy: Policy) -> list[Doubt]:
         "rewards and at its learning rate"
     )
     return [Doubt("one_answer", line, {"policy": policy.name, "max_commonest": bound})]
+
+
+def _read_otherwise(experiment: Experiment, policy: Policy) -> list[Doubt]:
+    """Responses that another reader of numbers grades otherwise, if they are many."""
+    bound, rows = experiment.registration.sense.max_read_otherwise, _items(policy.rows)
+    odd = disagreements(rows)
+    share = len(odd) / len(rows) if rows else 0.0
+    if share <= bound:
+        return []
+    shown = ", ".join(row["item_id"] for row in odd[:3])
+    line = (
+        f"evaluation of {policy.name}: {share:.1%} of the responses are graded otherwise by a "
+        f"second reader ({shown}), bound {bound:.0%}; read these responses: grader or format is "
+        "not what it was taken for"
+    )
+    return [Doubt("read_otherwise", line, {"policy": policy.name, "max_read_otherwise": bound})]
 
 
 def _other_split(

@@ -312,6 +312,7 @@ class Acceptance(Frozen):
         "unanswered",
         "one_answer",
         "other_split",
+        "read_otherwise",
     ]
     reason: Reason
     given_for: dict[str, JsonValue] = Field(default_factory=dict)
@@ -334,7 +335,7 @@ class Sense(Frozen):
 
     `below_base_p` and `learned_p` are of one-sided sign tests against the base model,
     `other_split_p` of its means on train and test. The others are shares of responses: cut at their
-    length, without an answer, or with the commonest answer.
+    length, without an answer, with the commonest answer, or graded otherwise by a second reader.
     """
 
     below_base_p: float = Field(default=1e-3, gt=0, lt=1)
@@ -343,6 +344,7 @@ class Sense(Frozen):
     max_cut: float = Field(default=0.5, ge=0, le=1)
     max_unanswered: float = Field(default=0.5, ge=0, le=1)
     max_commonest: float = Field(default=0.5, ge=0, le=1)
+    max_read_otherwise: float = Field(default=0.05, ge=0, le=1)
 
 
 class Registration(Frozen):

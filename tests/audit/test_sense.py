@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.audit.second_reading import reads_as
 from harness.audit.sense import Policy, doubts, settled
 
 N = 400
@@ -74,6 +75,36 @@ def test_a_broken_evaluation_is_named(experiment, treatment, baseline, expected)
     for doubt in found.values():
         assert "\n" not in doubt.line
         assert "bound" in doubt.line
+
+
+def test_a_grader_that_is_wrong_is_seen_by_the_second_reader(experiment):
+    """Responses graded right though they say another number, more than one in twenty."""
+    wrong = [{**row, "correct": True} if i % 4 == 1 else row for i, row in enumerate(BASE.rows)]
+    few = [{**row, "correct": True} if i % 30 == 5 else row for i, row in enumerate(BASE.rows)]
+
+    found = said(experiment, BASE, Policy("t", wrong, GOOD.scores), GOOD)
+
+    assert set(found) == {("read_otherwise", "gs1_seed0")}
+    assert "graded otherwise by a second reader" in found["read_otherwise", "gs1_seed0"].line
+    assert said(experiment, BASE, Policy("t", few, GOOD.scores), GOOD) == {}
+
+
+@pytest.mark.parametrize(
+    ("response", "gold", "right"),
+    [
+        ("3 and 4 make \\boxed{7}. Check: 4 and 3.", "7", True),
+        ("\\boxed{1,250}", "1250", True),
+        ("so 7\n#### 1,250\nDone in 2 steps.", "1250", True),
+        ("The answer is 18.", "18", True),
+        ("It costs $12.50!", "12.5", True),
+        ("\\boxed{-5}", "5", False),
+        ("\\boxed{1/2}", "0.5", True),
+        ("I can't tell.", "3", False),
+    ],
+)
+def test_the_second_reader_reads_plain_answers(response, gold, right):
+    """By code of its own; what it misreads shows as a disagreement, not as a grade."""
+    assert reads_as(response, gold) is right
 
 
 def test_test_answers_of_other_questions_are_seen(experiment):
