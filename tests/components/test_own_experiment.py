@@ -1,5 +1,6 @@
 """An experiment that brings its own estimator, kernel, gate, preflight and decision method."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,10 @@ import pytest
 import stored
 from own_experiment import ARM, source
 from sessions import Session, run, start_and_stop_at
+
+from harness.cards import load_experiment
+from harness.errors import RunError
+from harness.protocol.run import CardRun
 
 EXPERIMENT = "test_mine.py"
 
@@ -86,13 +91,14 @@ def test_an_edited_gate_retrains_nothing_and_one_that_cant_fail_is_red(finished,
 
 
 def test_a_component_edited_after_the_first_step_is_named(finished, tmp_path):
-    """With the record the same edit makes the verdict INVALID: the method was registered."""
+    """With the record the same edit is refused before a step is taken, by the method's name."""
     edited = source("checks").replace("half *= float(", "half *= 0.5 * float(")
-    options = project_of(finished, tmp_path, checks=edited)
-    shutil.rmtree(tmp_path / "runs")
+    test_file, scale = own_experiment.build(tmp_path, checks=edited)
+    card = test_file.parent / "cards" / f"{own_experiment.mini.CARD}.json"
     shutil.copytree(finished.runs, tmp_path / "runs")
+    experiment = load_experiment(card, str(scale))
+    again = CardRun(experiment, card, tmp_path / "runs", False, None, os.getpid(), "again")
 
-    session = run(tmp_path / "session", **options)
-
-    assert session.verdict["verdict"] == "INVALID"
-    assert "components.decision method paired_normal: registered" in session.output
+    with pytest.raises(RunError, match=r"components\.decision method paired_normal: registered"):
+        again.pilot()
+    again.close()
