@@ -22,6 +22,13 @@ from harness.errors import CardError
 from harness.kernels.tfidf import Kernel
 from harness.names import BASE, BY_ESTIMATE, POINT_THRESHOLDS
 
+READ_BY = {
+    "clusters": "clustered_t",
+    "order_key": "paired_betting_cs",
+    "log_events": "paired_empirical_bernstein",
+}
+"""What a rule may state for one method alone."""
+
 NEVER_SILENT = frozenset({"learning_rate", "steps", "loss_backends"})
 """Fields of arms in which roles may differ if the registration's contrast says so, and else not."""
 
@@ -34,6 +41,7 @@ def experiment_problems(experiment: Experiment) -> list[str]:
         *schedule_problems(card, registration),
         *gate_problems(experiment.gates, {arm.role for arm in registration.arms}),
         *rule_problems(card, registration),
+        *unread_problems(experiment),
         *pilot_problems(card, registration),
         *kernel_problems(card, registration),
         *estimator_problems(experiment),
@@ -138,6 +146,23 @@ def rule_problems(card: Card, registration: Registration) -> list[str]:
     for criterion in stated:
         problems += criterion_problems(criterion, roles | {BASE})
     return problems
+
+
+def unread_problems(experiment: Experiment) -> list[str]:
+    """Whatever a rule states beside its criteria is read by a method that one of them names."""
+    rule = experiment.card.decision_rule or experiment.registration.decision_rule
+    if rule is None:
+        return []
+    stated = [*rule.criteria, *experiment.registration.supporting]
+    methods = sorted({criterion.method or rule.method for criterion in stated})
+    if set(methods) & experiment.components.named("decision method").keys():
+        return []  # one of the author's own may read any of it
+    return [
+        f"decision_rule.{name} is registered, but {' and '.join(methods)} does not read it; remove "
+        f"it, or register {reader}"
+        for name, reader in READ_BY.items()
+        if getattr(rule, name) is not None and reader not in methods
+    ]
 
 
 def combine_problems(rule: DecisionRule) -> list[str]:

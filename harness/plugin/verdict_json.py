@@ -16,6 +16,7 @@ from pathlib import Path
 import orjson
 
 from harness.cards import GateCheck
+from harness.errors import StoreError
 from harness.plugin.facts import Assertion
 from harness.plugin.ledger import ExperimentLedger
 from harness.plugin.verdict import Verdict
@@ -35,14 +36,20 @@ def stored_at(runs_dir: Path, ledger: ExperimentLedger) -> Path:
 
 
 def write(path: Path, documents: Sequence[Json]) -> None:
-    """Write one object, or a list if there are several, whole or not at all.
+    """Write one object, or a list if there are several, whole or not at all, and read it back.
 
     Raises:
-        StoreError: the file can't be written.
+        StoreError: the file can't be written, or holds something else than this session's verdict.
     """
     make_folder(path.parent)
     content = documents[0] if len(documents) == 1 else list(documents)
-    write_atomic(path, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
+    data = orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n"
+    write_atomic(path, data)
+    with storage_errors("read", path):
+        if path.read_bytes() != data:
+            raise StoreError(
+                f"{path} is not what this session has just written; look for what else writes there"
+            )
 
 
 def keep(path: Path, document: Json) -> Path:

@@ -176,3 +176,63 @@ def test_groups_of_one_are_never_dropped(card):
     (line,) = [line for line in said(card) if "drop_zero_variance_groups" in line]
 
     assert "arm gs1_seed0: group_size is 1" in line
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reader"),
+    [
+        ("order_key", "a key", "paired_betting_cs"),
+        ("log_events", 3, "paired_empirical_bernstein"),
+        ("clusters", {"path": "c.json", "sha256": "0" * 64}, "clustered_t"),
+    ],
+)
+def test_what_no_method_reads_is_refused(card, field, value, reader):
+    """Registered and unused it would look like a rule; the method that reads it takes it."""
+    card.edit("", lambda stated: stated["decision_rule"].update({field: value}))
+
+    with pytest.raises(CardError) as caught:
+        card.load("full")
+    assert f"decision_rule.{field} is registered, but paired_hoeffding does not read it" in str(
+        caught.value
+    )
+
+    card.edit("", lambda stated: stated["decision_rule"].update(method=reader))
+    card.load("full")
+
+
+def test_roles_that_do_not_differ_are_no_experiment(card):
+    """Two arms of one estimator, size and rate compare nothing, unless an A/A is registered."""
+
+    def same(stated):
+        stated["arms"][1].update(
+            group_size=8, groups_per_batch=8, advantage_mode="grpo", similarity=None, tau=None
+        )
+
+    card.edit("", same)
+    arm = {"estimator": "group_mean", "kernel": None}
+    card.edit(".registration", lambda stated: stated["arms"][1].update(arm))
+
+    with pytest.raises(CardError, match="roles baseline and treatment do not differ in any field"):
+        card.load("full")
+
+    card.edit(".registration", lambda stated: stated.update(contrast=[]))
+    assert card.load("full").contrast == {}
+
+
+def test_a_difference_that_nobody_declared_is_refused(card):
+    """Another learning rate in one arm; declared with the rest of the contrast it is a design."""
+    card.edit("", lambda stated: stated["arms"][1].update(lr=1e-3))
+
+    with pytest.raises(CardError) as caught:
+        card.load("full")
+    assert "differ in learning_rate (baseline 4e-05, treatment 0.001), which no contrast" in str(
+        caught.value
+    )
+
+    declared = ["group_size", "groups_per_batch", "estimator", "kernel", "learning_rate"]
+    card.edit(".registration", lambda stated: stated.update(contrast=declared))
+    assert "learning_rate" in card.load("full").contrast
+
+    card.edit(".registration", lambda stated: stated.update(contrast=["estimator"]))
+    with pytest.raises(CardError, match=r"contrast: registered is \['estimator'\], but"):
+        card.load("full")

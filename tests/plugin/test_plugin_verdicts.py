@@ -6,6 +6,8 @@ import shutil
 import orjson
 import pytest
 
+from harness.plugin import verdict_json
+
 GATE = "gs1_effective_contributors_median"
 FAILED_GATE = f"gates={{'{GATE}': 'gate {GATE}: 63 was executed, bounds [2, 40]; lower tau'}}"
 DECISION = "test_gs1_is_not_inferior_to_grpo[primary_noninferiority]"
@@ -333,6 +335,20 @@ class TestRecord:
         assert pytester.runpytest().ret == 0
         assert verdict_of(pytester)["post_hoc"] is True
         assert pytester.runpytest("--require-verdict").ret == 12
+
+    def test_a_verdict_file_is_read_back(self, project, monkeypatch):
+        """Something else that writes there is told, and the session is not green."""
+        pytester = project()
+        real = verdict_json.write_atomic
+
+        def other(path, data):
+            real(path, data.replace(b"VALIDATED", b"REFUTED"))
+
+        monkeypatch.setattr(verdict_json, "write_atomic", other)
+        result = pytester.runpytest()
+
+        assert result.ret == 1
+        result.stdout.fnmatch_lines(["*verdict.json is not what this session has just written; *"])
 
     def test_the_head_of_the_record_stands_with_the_verdict(self, project):
         """In the terminal, in verdict.json, and as a JUnit property of the decision alone."""
